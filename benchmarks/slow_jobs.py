@@ -47,6 +47,8 @@ CAUSES = {
 }
 """Right causes. Who does not get a CPU, or the interpreter's lock, does not get it in computation either."""
 JOBS = (*CAUSES, "auto-loader", "auto-compute", "auto-logging", "auto-garbage")
+TWIN = {"healthy", "suspected", "no_step", "unexplained"}
+"""Verdicts of a healthy job; the last one where other processes use its CPUs."""
 START_SECONDS = 120.0
 BETWEEN = ("<!-- real jobs: written by benchmarks/slow_jobs.py --write -->", "<!-- end of real jobs -->")
 
@@ -78,7 +80,7 @@ class Result:
         if self.failed:
             return False
         if self.twin:
-            return not self.named and set(self.verdicts) <= {"healthy", "suspected", "no_step"}
+            return not self.named and set(self.verdicts) <= TWIN
         causes = CAUSES[self.kind.removeprefix("auto-")]
         return self.seconds is not None and self.cause in causes and set(self.named) <= {self.expected}
 

@@ -28,7 +28,7 @@ HEAD: Final = """\
 SETS: Final = {
     "base": ("a rank", ("rankwatch",)),
     "monitor": ("the image of the monitor", ("rankwatch[monitor,postgresql]",)),
-    "demo": ("the image of the demo", ("rankwatch[torch]", "numpy")),
+    "demo": ("the image of the demo", ("rankwatch[torch]",)),
     "dev": ("development and tests", ("group:dev", "group:demo")),
     "build": ("the build of the wheel in the images", ("build-system", "pip")),
     "manual": ("the build of the manual in the image of the monitor", ("group:manual",)),

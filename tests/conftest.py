@@ -23,6 +23,9 @@ else:
 # of the tests do not need it. Tests of the default remove the variable (tests/launcher/prewarm/).
 os.environ.setdefault("RANKWATCH_STANDBY", "0")
 
+# Of the terminal in which the tests were started, as workers of pytest-xdist have it: what is printed depends on it.
+os.environ.pop("COLUMNS", None)
+
 # A shell that runs the tests in the background has them ignore SIGINT, and all that they start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

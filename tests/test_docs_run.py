@@ -81,14 +81,15 @@ PROGRAMS = {
 }
 """Programs of command lines that are not Rankwatch's own, and what covers them or why nothing does."""
 STARTING = {
-    "demo": "tests/examples/test_demo.py",
+    "check": "tests/launcher/job/test_pair_check.py",
+    "diagnose": "tests/e2e/test_diagnose.py",
     "doctor": "tests/telemetry/cli/test_doctor.py",
     "open": "tests/telemetry/cli/test_past.py",
     "order gpt-sweep-17 restart_excluding_node": "tests/telemetry/cli/test_actions.py",
     "slurm": "tests/e2e/test_slurm.py",
-    "status --watch": "tests/telemetry/cli/test_status.py",
     "status gpt-sweep-17 --watch": "tests/telemetry/cli/test_status.py",
     "replay trace.parquet --json": "tests/monitor/replay/traces",
+    "replay traces/ --json": "tests/monitor/replay/traces",
     "replay trace.csv.gz --time-unit us": "tests/monitor/replay/traces",
     "wandb-workspace": "tests/monitor/publish/wandb/test_workspace.py",
 }

@@ -11,6 +11,7 @@ import subprocess
 import tomllib
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 
 TARGETS = (
     *("help", "demo", "dev", "test", "test-long", "test-gpu", "test-containers", "test-frameworks", "matrix"),
-    *("check", "format", "bench", "bench-compare", "web", "docs", "clean"),
+    *("check", "format", "bench", "bench-compare", "web", "docs", "release", "clean"),
 )
 
 # Homes, scratch folders and mounts of particular machines. Assembled, so that this file does not break its own rule.
@@ -67,7 +68,6 @@ NO_OWN_INTERPRETER = {
     "telemetry/rankwatch/contract/interpreter.py": "the one place that starts one",
     "telemetry/rankwatch/contract/files.py": "looks for programs beside it",
     "launcher/rankwatch_launcher/shell/orphan_reaper.py": "-I, and it cannot import the helper",
-    "launcher/rankwatch_launcher/shell/agent.py": "compares the user's command with it",
     "launcher/rankwatch_launcher/job/launcher.py": "compares the user's command with it",
     "launcher/rankwatch_launcher/prewarm/pool.py": "compares the user's command with it",
     "launcher/rankwatch_launcher/prewarm/hook/sitecustomize.py": "names it",
@@ -136,6 +136,31 @@ def test_one_version_everywhere() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert rankwatch.__version__ == version
     assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+@pytest.mark.parametrize(("subject", "passes"), [("Name the rank", True), ("x" * 72, True), ("x" * 73, False)])
+def test_a_commit_with_a_long_subject_is_refused(tmp_path: Path, subject: str, passes: bool) -> None:
+    message = tmp_path / "message"
+    message.write_text(f"{subject}\n\nBecause.\n# comment\n")
+    done = subprocess.run([ROOT / "scripts" / "check_message.sh", message], capture_output=True, check=False)
+    assert (done.returncode == 0) is passes
+    message.write_text(f"{subject}\nno empty line\n")
+    assert subprocess.run([ROOT / "scripts" / "check_message.sh", message], capture_output=True, check=False).returncode
+
+
+def test_the_checks_before_a_commit_are_those_of_make() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    make = (ROOT / "Makefile").read_text()
+    for command in ("ruff check", "ruff format --check", "lint-imports", "pytest -q tests/test_repository.py"):
+        assert command in hooks
+        assert command in make
+
+
+def test_workflows_call_continuous_integration_and_make() -> None:
+    workflows = {path.name: path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+    assert "bash .ci/run" in workflows["ci.yml"]
+    assert "make release" in workflows["release.yml"]
 
 
 def test_the_licence_is_the_one_that_the_package_declares() -> None:
@@ -169,6 +194,16 @@ def test_the_readme_gives_the_two_commands_early() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert any("make demo" in line for line in lines[:15]), "the first command stands by line 15"
     assert any("make test" in line for line in lines)
+    assert sum(len(line.split()) for line in lines) <= 500
+
+
+def test_the_moving_picture_is_small_and_has_the_words_of_the_console() -> None:
+    picture = ROOT / "docs" / "console.svg"
+    words = "".join(ElementTree.parse(picture).getroot().itertext())
+    assert picture.stat().st_size < 1 << 20
+    assert [
+        word for word in ("watching", "SUSPECT", "HANG", "restarting all ranks", "BACK", "DONE") if word not in words
+    ] == []
 
 
 def test_documents_name_only_commands_that_exist() -> None:

@@ -76,12 +76,14 @@ def ranks_by_state(title: str, said: str, selected: str, *, steps: bool = False)
 
 
 def nodes_by_role(of: Selector) -> Json:
-    """How many launchers do what for a job."""
+    """How many launchers do what for a job, and how many fail a check of their node."""
     return lines(
         "Nodes by role",
-        "Launchers that run ranks, wait as spares, or were excluded (parked).",
-        [query(f"sum by (role) ({of(names.JOB_NODES)})", "{{role}}")],
-        stacked=True,
+        "Launchers that run ranks, wait as spares, or were excluded (parked); and those whose node fails a check.",
+        [
+            query(f"sum by (role) ({of(names.JOB_NODES)})", "{{role}}"),
+            query(f"sum by (check) ({of(names.JOB_NODES_FAILING)})", "fails check {{check}}"),
+        ],
         steps=True,
         colors={"active": "green", "spare": "blue", "parked": "orange"},
     )

@@ -6,11 +6,13 @@ from the fields of :class:`Options` that have a meaning. Imports no torch: the j
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rankwatch.contract.env import parse_bool
 from rankwatch.contract.policy import timeout
 from rankwatch_launcher.procfs import GIB
 
@@ -20,6 +22,7 @@ UNCAUGHT: Final = (signal.SIGKILL, signal.SIGSTOP)
 """Signals without a handler."""
 STAND_INS: Final = ("nvrx",)
 """Packages that Rankwatch can stand in for."""
+NODE_CHECKS: Final = ("on", "off", "pairs")
 PREWARM_MEMORY: Final = 2 * GIB
 
 
@@ -81,8 +84,32 @@ def stand_in(text: str) -> str:
     return name
 
 
-def _option(default: Any, metavar: str, meaning: str, read: Callable[[str], Any] = str, unit: str = "") -> Any:
-    return field(default=default, metadata={"metavar": metavar, "meaning": meaning, "read": read, "unit": unit})
+def node_check(text: str) -> str:
+    """Parse how nodes are checked; a boolean stands for on and off."""
+    word = text.strip().lower()
+    if word in NODE_CHECKS:
+        return word
+    try:
+        return "on" if parse_bool(word) else "off"
+    except ValueError:
+        raise ValueError(f"must be one of {', '.join(NODE_CHECKS)}, not {text!r}") from None
+
+
+def paths(text: str) -> tuple[str, ...]:
+    """Parse folders, separated by colons."""
+    return tuple(path for path in text.split(os.pathsep) if path)
+
+
+def _option(
+    default: Any,
+    metavar: str,
+    meaning: str,
+    read: Callable[[str], Any] = str,
+    unit: str = "",
+    choices: tuple[str, ...] = (),
+) -> Any:
+    metadata = {"metavar": metavar, "meaning": meaning, "read": read, "unit": unit, "choices": choices}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -96,6 +123,8 @@ class Options:
     job_name: str = "train"
     policy: dict[str, Any] = field(default_factory=dict)
     prewarm: PrewarmSettings | None = None
+    shutdown_timeout: float | None = None
+    """torchrun's flag, or its variable, in seconds; None: not given."""
 
     auto: bool = _option(
         False,
@@ -151,6 +180,30 @@ class Options:
         "NAME",
         "signal that ends the ranks of a failed attempt, after their stacks are captured",
         signal_name,
+    )
+    node_check: str = _option(
+        "on",
+        "MODE",
+        "check this node before each attempt; one that fails takes no part (manual: node-checks); pairs also measures "
+        "the nodes in groups of two before the first attempt; off (or --no-node-check) checks nothing",
+        node_check,
+        choices=NODE_CHECKS,
+    )
+    check_path: tuple[str, ...] = _option(
+        (),
+        "PATH",
+        "folder that the check writes to and reads, as the one of the checkpoints; may be repeated (default: that of "
+        "--finished-flag and --ft-state)",
+        paths,
+    )
+    check_command: str = _option(
+        "", "COMMAND", "shell command that also checks the node: its exit code decides, its last line is the reason"
+    )
+    on_bad_node: str = _option(
+        "",
+        "COMMAND",
+        "shell command that is run on a node that fails its check, with RANKWATCH_BAD_NODE, RANKWATCH_BAD_CHECK and "
+        "RANKWATCH_BAD_REASON in its environment",
     )
     send_logs: bool = _option(
         True,

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from rankwatch.contract import env as environment
-from rankwatch.contract.files import replace_file
+from rankwatch.contract.files import read_file, replace_file
 from rankwatch.contract.messages import read_text
 from rankwatch_launcher.log import logger
 
@@ -97,7 +97,7 @@ class Outcome:
     def read(cls, path: Path) -> Outcome | None:
         """Read it back; None when the file is missing or holds no outcome."""
         try:
-            return cls.from_json(path.read_text())
+            return cls.from_json(read_file(path))
         except (OSError, ValueError):
             return None
 

@@ -27,6 +27,7 @@ import signal
 from dataclasses import dataclass, replace
 from typing import Final
 
+from rankwatch.contract.enums import NoRestart
 from rankwatch_launcher.outcome import (
     CODE_DO_NOT_REQUEUE,
     CODE_RESULT_REJECTED,
@@ -163,6 +164,8 @@ def _final(outcome: Outcome | None, code: int, what: str) -> Done | GiveUp | Non
             code,
             f"{what}; exit code {code} means that a result was rejected: a person must decide whether it continues",
         )
+    if outcome is not None and outcome.no_restart in (NoRestart.SCRIPT_MISSING, NoRestart.SCRIPT_BROKEN):
+        return GiveUp(code, what)
     if outcome is None and code == CODE_USAGE:
         return GiveUp(code, "the command line is invalid")
     return None

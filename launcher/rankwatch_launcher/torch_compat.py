@@ -121,6 +121,13 @@ def store_port(store: Store) -> int | None:
     return int(port) if port else None
 
 
+def store_host(store: Store) -> str:
+    """Where the store's server is, as this process reached it; empty: it is of another kind."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return str(getattr(store, "host", ""))
+
+
 def missing_attributes(agent: Any) -> list[str]:
     """Names of :data:`PRIVATE_ATTRIBUTES` that a constructed agent lacks."""
     return [name for name in PRIVATE_ATTRIBUTES if not hasattr(agent, name)]

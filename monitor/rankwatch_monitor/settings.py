@@ -245,9 +245,17 @@ class Settings:
                 f"--wandb-{given[0]} configures Weights & Biases, but there is no project: name it with "
                 f"--wandb-project or {variable('wandb_project')}"
             )
-        folder = self.wandb_dir
-        if folder and not (Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-            raise ValueError(f"--wandb-dir: cannot write into {folder}; it must be an existing, writable folder")
+        if self.wandb_dir:
+            _make_folder("--wandb-dir", Path(self.wandb_dir))
+
+
+def _make_folder(flag: str, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{flag}: cannot make the folder {folder}: {error.strerror or error}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(f"{flag}: cannot write into {folder}")
 
 
 def parser() -> argparse.ArgumentParser:

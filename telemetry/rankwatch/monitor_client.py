@@ -41,11 +41,14 @@ LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 class MonitorError(Exception):
-    """A request failed; the message has the reason and the remedy. ``code`` is the exit code of a command."""
+    """A request failed; the message has the reason and the remedy. ``code`` is the exit code of a command.
 
-    def __init__(self, message: str, code: int) -> None:
+    ``unknown``: the job is not known there, or no monitor that has it was found; it may appear.
+    """
+
+    def __init__(self, message: str, code: int, *, unknown: bool = False) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.unknown = code, unknown
 
 
 class MonitorClient:
@@ -182,7 +185,8 @@ class MonitorClient:
         if status == 404 and not detail:
             return self.not_a_monitor()
         if status == 404:
-            return MonitorError(f"{detail.partition(';')[0]}; 'rankwatch status' lists those there are", EXIT_WRONG)
+            words = f"{detail.partition(';')[0]}; 'rankwatch status' lists those there are"
+            return MonitorError(words, EXIT_WRONG, unknown=True)
         if status in (409, 422) and detail:
             return MonitorError(detail, EXIT_WRONG)
         return MonitorError(
@@ -216,6 +220,24 @@ def opener(url: str) -> urllib.request.OpenerDirector:
         return urllib.request.build_opener(proxies, _NoRedirects)
     https = urllib.request.HTTPSHandler(context=TlsFiles.of(os.environ).context())
     return urllib.request.build_opener(proxies, _NoRedirects, https)
+
+
+def clock_ahead(url: str, timeout: float = 1.0) -> float | None:
+    """Seconds by which this machine's clock is ahead of the monitor's; None: it did not say."""
+    before = time.time()
+    try:
+        with opener(url).open(url.rstrip("/") + "/livez", timeout=timeout) as response:
+            return ahead_of(response.headers.get("Date"), (before + time.time()) / 2)
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+
+
+def ahead_of(date: str | None, asked: float) -> float | None:
+    """Seconds by which the time ``asked`` is ahead of a header ``Date``, which has whole seconds; None: it is none."""
+    try:
+        return asked - parsedate_to_datetime(date).timestamp() - 0.5 if date else None
+    except (TypeError, ValueError):
+        return None
 
 
 def is_loopback(url: str) -> bool:

@@ -41,6 +41,7 @@ DIRECTIVE: Final = {
     "id": 1, "kind": "capture", "attempt": 1, "reason": "why", "incident_id": "i", "deadline": 5.0, "stop_step": 7,
     "settings": SETTINGS, "exclude": ["n"], "watch": 5.0, "place": "p", "proven": True, "suspected": True,
     "proof": "busy", "follows": "f", "acts_in": 5.0, "no_restart": "used_up",
+    "word": "HANG", "headlines": ["Rank 2 on vm hangs", "Rank 2 hangs"],
 }  # fmt: skip
 JOB: Final = {"restarts": 1, "goodput": 0.5, "goodput_notes": ["x"], "started_at": 1.0, "ended_at": 9.0}
 INCIDENTS: Final = [{"action": "restart", "attempt": 1, "reason": "hang", "id": "i"}]

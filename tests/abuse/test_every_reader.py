@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from email.message import Message
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest.mock import patch
 
 import pytest
@@ -49,6 +49,9 @@ from rankwatch.monitor_client import MonitorClient, MonitorError, _detail
 from rankwatch.recording.shared_slots import SETTINGS_BYTES, SETTINGS_LENGTH, SETTINGS_OFFSET, Slots
 from rankwatch_launcher.coordination.membership import Member
 from rankwatch_launcher.coordination.store import _of
+from rankwatch_launcher.coordination.store_file import StoreFile
+from rankwatch_launcher.diagnose.collect import _locals
+from rankwatch_launcher.diagnose.find import _first_line
 from rankwatch_launcher.monitor import answers
 from rankwatch_launcher.monitor.process import LocalMonitor
 from rankwatch_launcher.node import learned_limits
@@ -69,10 +72,13 @@ DECODERS: Final = {
     "struct": {"unpack", "unpack_from", "iter_unpack"},
 }  # fmt: skip
 APART: Final = {
+    "call.py": "a folder of the launcher, in which only its ranks write: elastic_launch of torch unpickles theirs, too",
+    "checks/": "the launcher's own children, which run its code; what a command prints reaches them as text",
     "cli/doctor/": "answers of commands of this machine, for the person who has typed the command",
     "cli/nvrx.py": "a file that the user names at the start",
     "contract/messages.py": "what the others read with",
     "contract/text.py": "the same",
+    "job/pair_check.py": "the launcher's own child, as in checks/",
     "demo/": "the demo's own files and processes",
     "liveness/torch_control_plane.py": "the kernel",
     "prewarm/child.py": "the launcher's end of a pair of sockets that nobody else has",
@@ -100,6 +106,13 @@ def file_in(folder: Path, name: str, content: bytes, mode: int = 0o600) -> Path:
 
 
 # One function for each, with the content and an empty folder ----------------------------------------------------------
+
+
+def locals_of_a_process(content: bytes, folder: Path) -> None:
+    file_in(folder, "dump.json", content)
+    tool = file_in(folder, "py-spy", f"#!/bin/sh\nexec cat {folder}/dump.json\n".encode(), 0o700)
+    for frame in _locals(str(tool), 7):
+        assert isinstance(frame, dict)
 
 
 def request_of_a_rank(content: bytes, folder: Path) -> None:
@@ -212,7 +225,7 @@ MEMBER: Final = asdict(RankProcess(0, "n", "h", 1, "7", "127.0.0.1"))
 PLAN: Final = json.loads(IterationPlan(1, (0, 1), (2,), {3: "why"}, {3: 1}, "rank 3 is lost", 3).to_json())
 
 READERS: Final[dict[str, Reader]] = {
-    "agent/rank_error.py::_from_error_file": Reader(ERROR, error_file),
+    "shell/rank_error.py::_from_error_file": Reader(ERROR, error_file),
     "coordination/store.py::_of": Reader(RECORDS["member/b"], lambda c, _: encoded(_of(Member)(c)), NO_OBJECT),
     "monitor/answers.py::read_directive": Reader(DIRECTIVE, directive, NO_OBJECT),
     "monitor/answers.py::read_object": Reader({"settings": SETTINGS}, lambda c, _: answers.read_object(c), NO_OBJECT),
@@ -227,6 +240,14 @@ READERS: Final[dict[str, Reader]] = {
         answer_of_a_worker, (OSError,),
     ),
     "schedulers/slurm_batch.py::past": Reader(LAUNCH, launches),
+    "coordination/store_file.py::address": Reader(
+        {"address": "node0", "port": 29400},
+        lambda c, _: StoreFile.address(cast("StoreFile", SimpleNamespace(_text=lambda: c.decode(errors="replace")))),
+    ),
+    "diagnose/collect.py::_locals": Reader([THREAD | {"os_thread_id": 7}], locals_of_a_process),
+    "diagnose/find.py::_first_line": Reader(
+        {"message": {"message": "ValueError: x"}}, lambda c, _: _first_line(c.decode(errors="replace"))
+    ),
     "stacks/collectives.py::_ranks": Reader(
         [0, 1], lambda c, _: collectives.from_flight_recorder({"pg_config": {"0": {"name": "", "ranks": c.decode()}}}),
         (ValueError, RecursionError),

@@ -28,8 +28,8 @@ from rankwatch_launcher.coordination.decisions import (
     StopRequest,
 )
 from rankwatch_launcher.coordination.membership import Member, MembershipRules, NodeProgress, Place, Roster, StopAnswer
-from rankwatch_launcher.coordination.rendezvous import MasterAddress
 from rankwatch_launcher.coordination.store import JobStore
+from rankwatch_launcher.coordination.store_file import MasterAddress
 from rankwatch_launcher.monitor.discovery import Published
 from rankwatch_launcher.outcome import FINISHED, Outcome
 

@@ -77,6 +77,8 @@ def trouble(api: Api, metrics: Api) -> None:
     nodes = [PlayedLauncher(api, JOB, f"node-{n}", range(4 * n, 4 * n + 4)) for n in range(2)]
     for node in nodes:
         node.register()
+    failed = {"name": "storage", "state": "failed", "reason": "no_space", "evidence": {"path": "/ckpt"}}
+    PlayedLauncher(api, JOB, "node-unfit", ()).register(checks=[failed])
     api.change_policy(JOB, section_timeouts={"step": 30.0}, silence_timeout=None, observe_only=True)
     for node in nodes:
         node.start(1, WORLD)

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser
 
 from e2e.training import Training
 from rankwatch.cli.main import main
+from support.console import shown
 from support.waiting import wait_for
 
 PATIENCE: Final = 20.0
@@ -43,6 +44,10 @@ _ON_LIST: Final = """(id) => {
   const state = row.querySelector(".state").innerText.trim();
   return {state, step: figure("step") || figure("last step"), goodput: figure("goodput")};
 }"""
+
+
+_ENDED: Final = {"DONE": "finished", "STOPPED": "stopped", "FAILED": "failed"}
+"""The state of a job by the word of the launcher's last line."""
 
 
 class Facts(NamedTuple):
@@ -186,11 +191,10 @@ class Surfaces:
     def console(self) -> Facts:
         """The launcher's last lines, once it has ended."""
         printed = self.training.launchers[-1].printed()
-        found = re.search(rf"job {re.escape(self.job)} (\w+): (.*)", printed)
-        assert found is not None, printed[-3000:]
-        step = re.search(r"step (\d+)", found.group(2))
-        goodput = re.search(r"goodput ([\d.]+)", found.group(2))
-        return Facts(found.group(1), None, int(step.group(1)) if step else None, goodput.group(1) if goodput else None)
+        word, said = next(((e.word, e.text) for e in reversed(shown(printed)) if e.word in _ENDED), ("", ""))
+        assert word, printed[-3000:]
+        step = re.search(r"step ([\d,]+)", said)
+        return Facts(_ENDED[word], None, _number(step.group(1)) if step else None)
 
     def command(self, name: str, *flags: str) -> str:
         """What a command of this process prints."""

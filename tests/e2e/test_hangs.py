@@ -12,6 +12,7 @@ import pytest
 
 from e2e.story import WHOLE, assert_blamed, assert_in_order, functions, stack_of
 from e2e.training import FAULT, HOST, RESUMED, STEP_LIMIT, STEPS, Training
+from support.console import events, shown
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -107,8 +108,16 @@ def test_a_rank_that_hangs_is_found_named_and_restarted(watched: Training) -> No
 
     assert_restarted(watched, 4)
     assert_accounted(watched, incident)
-    line = f"restarting all ranks after attempt 1: {incident['reason']} [incident {incident['id']}] (restart 1 of 3)"
-    assert line in launcher.printed(), "the launcher states the same words"
+    told = shown(launcher.printed())
+    words = [each.word for each in told if each.word]
+    assert [word for word in words if word != "SUSPECT"] == ["HANG", "BACK", "DONE"], launcher.printed()
+    assert told[0].text.startswith("a fault will be injected")
+    assert told[1].text.startswith(f"watching {watched.job}: http://")
+    (hang,) = events(launcher.printed(), "HANG")
+    assert hang.startswith("rank 2 "), "the culprit comes first"
+    assert len({each.text for each in told}) == len(told), "nothing is told twice"
+    assert all(len(row) <= 100 for each in told[2:] for row in each.rows)
+    assert all(len(each.rows) <= 2 for each in told if each.word)
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,11 @@ def test_the_monitor_that_run_brings_along(training: Training, tmp_path: Path) -
     launcher = training.run(monitor="")
     page = training.until(
         "the page's address",
-        lambda: re.search(r"page of this job: (http://127\.0\.0\.1:\d+)/ \(rankwatch open ", launcher.printed()),
+        lambda: re.search(r"watching \S+: (http://127\.0\.0\.1:\d+)/j/", launcher.printed()),
     )[1]
     assert "<title>" in httpx.get(page, trust_env=False).text
-    [file] = (training.state / "rankwatch" / "monitors").glob("*.json")
+    monitors = training.state / "rankwatch" / "monitors"
+    [file] = training.until("the monitor is known", lambda: [*monitors.glob("*.json")])
     own = json.loads(file.read_text())
     assert own["url"] == page
     training.follow(page, own["token"])

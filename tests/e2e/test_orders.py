@@ -11,6 +11,7 @@ from e2e.story import WHOLE, assert_in_order, functions
 from e2e.training import Training
 from rankwatch.contract.env import slots_file
 from rankwatch.recording.shared_slots import Slots
+from support.console import events, restarts, said
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -62,7 +63,10 @@ def test_a_person_changes_settings_restarts_the_ranks_and_stops_them(watched: Tr
     assert sorted(rank for group in incident["stack_groups"] for rank in group["ranks"]) == [0, 1, 2]
     assert all("train" in functions(group) for group in incident["stack_groups"])
     assert incident["outcome"].startswith(f"attempt 2 resumed at step {resumed}")
-    assert f"{incident['reason']} [incident {restart}] (restart 1 of 3)" in launcher.printed()
+    (told,) = events(launcher.printed(), "RESTART")
+    assert told.casefold() == incident["reason"].casefold().rstrip(".")
+    (announced,) = restarts(launcher.printed())
+    assert announced.startswith("restarting all ranks (1 of 3)")
     watched.until("attempt 2 has the changed settings, too", lambda: each_has(watched, changed))
 
     stop = watched.order("save_and_stop", "the node is needed")
@@ -79,4 +83,4 @@ def test_a_person_changes_settings_restarts_the_ranks_and_stops_them(watched: Tr
     assert (job["state"], job["attempt"], job["restarts"]) == ("stopped", 2, 1)
     assert job["iteration"] == step - 1
     assert "the node is needed" in job["reason"]
-    assert "the node is needed" in launcher.printed()
+    assert "the node is needed" in said(launcher.printed())

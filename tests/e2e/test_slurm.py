@@ -250,7 +250,7 @@ def test_a_crash_of_a_rank_is_mended_within_the_job(train: Train) -> None:
     facts = job.ended()
     assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", "0"), job.printed()
     assert first_steps(job.printed()) == [0, 20]
-    assert "(restart 1 of 3)" in job.printed()
+    assert "restarting all ranks (1 of 3)" in job.printed()
 
 
 @pytest.mark.long
@@ -314,4 +314,4 @@ def test_a_spare_node_takes_the_place_of_one_that_is_lost(train: Train) -> None:
     facts = job.ended()
     assert (facts["JobState"], facts["Restarts"]) == ("COMPLETED", "0"), job.printed()
     assert first_steps(job.printed())[1:] in ([20], [40]), job.printed()
-    assert "(restart 1 of 3)" in job.printed()
+    assert "restarting all ranks (1 of 3)" in job.printed()

@@ -361,3 +361,24 @@ def nccl(context: Context) -> Figures:
         return {"backend": backend, "entries": len(entries), "fields": sorted(entries[-1])}
     finally:
         dist.destroy_process_group()
+
+
+@part("node-check", limit=60, proves="the checks of GPU, memory and NVLink read this node, and pass on one that works")
+def node_check(context: Context) -> Figures:
+    from dataclasses import asdict
+
+    from rankwatch.contract.node_checks import CheckName, CheckState, sentence
+    from rankwatch_launcher.checks.check import CheckedNode
+    from rankwatch_launcher.checks.runner import CheckRun
+
+    run = CheckRun()
+    asked = (CheckName.GPU, CheckName.GPU_MEMORY, CheckName.NVLINK, CheckName.NETWORK)
+    run.begin(asdict(CheckedNode(slots=str(context.folder))), asked)
+    results = run.wait()
+    failed = [sentence(each) for each in results if each.state is CheckState.FAILED]
+    assert not failed, failed
+    figures = {str(each.name): f"{each.state}, {each.seconds:.3f} s {dict(each.evidence)}" for each in results}
+    if context.cuda:
+        states = {each.name: each.state for each in results}
+        assert states["gpu"] == states["gpu_memory"] == CheckState.PASSED, figures
+    return {**figures, "counters": len(run.counters)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from launcher.conftest import FakeMonitor, Launcher, wait_for
@@ -42,20 +42,22 @@ for step in range(begin, 3000):
 class Nodes:
     """The launchers of one job, by name, and the folder that they share."""
 
-    def __init__(self, start: Start, folder: Path, monitor: FakeMonitor, nnodes: str) -> None:
+    def __init__(self, start: Start, folder: Path, monitor: FakeMonitor, nnodes: str, *, by_file: bool = False) -> None:
         self._start, self.folder, self._monitor = start, folder, monitor
         self._common = ["--nnodes", nnodes, "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "nodes"]
-        self._common += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--node-timeout", "5"]
+        self._common += ["--rdzv-endpoint", str(folder / "store") if by_file else f"127.0.0.1:{free_port()}"]
+        self._common += ["--rdzv-conf", "store_type=file"] if by_file else []
+        self._common += ["--node-timeout", "5"]
         self.launchers: dict[str, Launcher] = {}
 
     def script(self, fault: str = "pass") -> None:
         (self.folder / "train.py").write_text(RANK.replace("FAULT", fault))
 
-    def start(self, *names: str, **env: str) -> None:
+    def start(self, *names: str, script: Sequence[str] = (), **env: str) -> None:
         for name in names:
             flags = ["--monitor", self._monitor.url, "--outcome", str(self.folder / f"{name}.json")]
-            script = str(self.folder / "train.py")
-            self.launchers[name] = self._start(*self._common, *flags, script, env={"NAME": name, **env})
+            command = script or [str(self.folder / "train.py")]
+            self.launchers[name] = self._start(*self._common, *flags, *command, env={"NAME": name, **env})
 
     def node(self, name: str) -> str:
         """The name that the launcher itself has, as it registered."""

@@ -11,6 +11,7 @@ import pytest
 
 from launcher.conftest import wait_for
 from launcher.test_runs import CRASH_ONCE, Script, Start
+from support.console import events, shown
 
 WATCHED = "while FIRST and not Path('go').exists():\n    time.sleep(0.01)\n" + CRASH_ONCE
 """The crash comes once the monitor is there, which starts together with ranks that have torch imported already."""
@@ -31,7 +32,7 @@ def ask(folder: Path, module: str, function: str, *arguments: str) -> subprocess
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_job_is_asked_about_when_it_is_over(start: Start, script: Script, tmp_path: Path) -> None:
-    arguments = ("--job-id", "team run", "--nproc-per-node", "2", "--max-restarts", "2")
+    arguments = ("--verbose", "--job-id", "team run", "--nproc-per-node", "2", "--max-restarts", "2")
     launcher = start(*arguments, script(WATCHED))
     wait_for(lambda: "connected to the monitor" in launcher.output or launcher.process.poll() is not None)
     (tmp_path / "go").touch()
@@ -39,17 +40,16 @@ def test_a_job_is_asked_about_when_it_is_over(start: Start, script: Script, tmp_
     record = tmp_path / "rankwatch" / "jobs" / "team%20run.db"
     assert record.is_file()
     assert record.with_suffix(".log").is_file()
-    last = launcher.output.strip().splitlines()[-3:]
-    assert "job team run finished" in last[0]
-    assert "1 restart" in last[0]
-    assert "exited with code 3" in last[1]
-    assert f"its record: {record}" in last[2]
+    (done,) = events(launcher.output, "DONE")
+    assert "1 restart" in done
+    assert "rankwatch report 'team run'" in done
+    assert shown(launcher.output)[-1].text.startswith("restarted at ")
 
     found = ask(tmp_path, "report", "report", "team run")
     assert found.returncode == 0, found.stderr
     assert "exited with code 3" in found.stdout
     assert str(record) in found.stderr
-    shown = ask(tmp_path, "status.command", "status", "team run", "--json")
-    assert shown.returncode == 0, shown.stderr
-    job = json.loads(shown.stdout)["job"]
+    asked = ask(tmp_path, "status.command", "status", "team run", "--json")
+    assert asked.returncode == 0, asked.stderr
+    job = json.loads(asked.stdout)["job"]
     assert (job["state"], job["restarts"], job["world_size"]) == ("finished", 1, 2)

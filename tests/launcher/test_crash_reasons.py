@@ -10,6 +10,7 @@ import pytest
 
 from launcher.conftest import FakeMonitor, Launcher
 from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE
+from support.console import events
 
 Start = Callable[..., Launcher]
 
@@ -45,7 +46,7 @@ def test_the_exception_of_the_culprit_is_the_reason_and_its_traceback_is_evidenc
     stacks = {stack["rank"]: stack for body in monitor.of("evidence") for stack in body["stacks"]}
     assert (stacks[1]["method"], stacks[1]["error"]) == ("traceback", "ValueError: bad batch")
     assert [frame["function"] for frame in stacks[1]["frames"]] == ["collate", "<module>"]
-    assert "it failed in collate (train.py:4) < <module> (train.py:8)" in launcher.output
+    assert "in collate (train.py:4) < <module> (train.py:8)" in " ".join(events(launcher.output, "CRASH"))
     assert "PYTHONPATH" not in launcher.output
 
 
@@ -53,18 +54,15 @@ def test_the_exception_of_the_culprit_is_the_reason_and_its_traceback_is_evidenc
     ("body", "message"),
     [
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("def f(:", "SyntaxError: invalid syntax (train.py, line 1)"),
         ("raise SystemError('wrong --config')", "SystemError: wrong --config"),
-        (None, ""),
     ],
-    ids=["import", "syntax", "exception", "path"],
+    ids=["import", "exception"],
 )
 def test_a_start_that_fails_on_all_ranks_uses_up_no_restart(
-    start: Start, monitor: FakeMonitor, tmp_path: Path, body: str | None, message: str
+    start: Start, monitor: FakeMonitor, tmp_path: Path, body: str, message: str
 ) -> None:
     script = tmp_path / "train.py"
-    if body is not None:
-        script.write_text(body)
+    script.write_text(body)
     launcher = start("--monitor", monitor.url, "--nproc-per-node", "2", str(script))
     assert launcher.wait() == CODE_DO_NOT_REQUEUE, launcher.output
     assert (monitor.events("restarting"), {e["attempt"] for e in monitor.events("started")}) == ([], {1})

@@ -16,6 +16,9 @@ import pytest
 
 from launcher.conftest import FakeMonitor, wait_for
 from launcher.node_set import Nodes, Start
+from rankwatch_launcher.coordination.store_file import MasterAddress, StoreFile
+from support.console import events, restarts
+from support.ports import free_port
 
 
 @pytest.fixture
@@ -37,10 +40,11 @@ def test_a_lost_node_is_named_and_a_spare_takes_its_place(nodes: Callable[[str],
     monitor.until(lambda: [o for o in monitor.of("observations") if o["role"] == "spare"])
     job.launchers[victim].process.kill()
     job.until("attempt 2: trains", "a", spare, count=2)
-    (line,) = job.printed("restarting all ranks", "a")
+    (line,) = events(job.launchers["a"].output, "CRASH")
     lost = rf"node {job.node(victim)} on {os.uname().nodename} is lost: no heartbeat of its launcher for \d\.\d s"
     lost += ", and its connections are closed"
-    assert re.search(rf"{lost} \(restart 1 of 3\)", line), line
+    assert re.match(lost, line), line
+    assert "(1 of 3)" in restarts(job.launchers["a"].output)[0]
     (event,) = monitor.events("node_lost")
     assert (event["lost_node"], event["attempt"]) == (job.node(victim), 1)
     assert {each["min_nodes"] for each in monitor.of("nodes")} == {2}, "of a spare too"
@@ -56,6 +60,20 @@ def test_a_lost_node_is_named_and_a_spare_takes_its_place(nodes: Callable[[str],
         "finished",
     )
     assert job.printed("attempt 3") == []
+
+
+def test_launchers_meet_by_a_file_that_holds_the_address_of_an_earlier_launch(
+    start: Start, tmp_path: Path, monitor: FakeMonitor
+) -> None:
+    gone = MasterAddress("127.0.0.1", free_port())
+    StoreFile(str(tmp_path / "store"), "nodes").claim(None, gone)
+    job = Nodes(start, tmp_path, monitor, "2", by_file=True)
+    job.script()
+    job.start("a", "b")
+    job.until("trains", count=2)
+    job.finish()
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0]
+    assert StoreFile(str(tmp_path / "store"), "nodes").address() is None
 
 
 def test_a_node_that_an_operator_excludes_is_parked_and_its_place_is_taken(
@@ -105,10 +123,7 @@ def test_ranks_that_never_ask_whether_to_stop_are_sent_sigterm(nodes: Callable[[
     job.until("trains")
     job.launchers["a"].process.send_signal(signal.SIGTERM)
     assert job.launchers["a"].wait() == 1
-    assert (
-        "sending SIGTERM to the ranks, since the script does not call rankwatch.should_stop()"
-        in job.launchers["a"].output
-    )
+    assert sum("the ranks get SIGTERM" in each for each in events(job.launchers["a"].output, "SAVE")) == 1
     assert job.outcome("a")["state"] == "preempted"
 
 
@@ -184,7 +199,7 @@ def test_a_rank_that_has_no_slots_cannot_follow_a_step_so_all_get_sigterm(nodes:
     job.until("trains", count=2)
     job.launchers["a"].process.send_signal(signal.SIGTERM)
     assert job.launchers["a"].wait() == 1
-    assert "sending SIGTERM to the ranks" in job.launchers["a"].output
+    assert events(job.launchers["a"].output, "SAVE")
 
 
 def test_a_stop_signal_that_comes_twice_at_once_is_one(nodes: Callable[[str], Nodes]) -> None:
@@ -194,8 +209,9 @@ def test_a_stop_signal_that_comes_twice_at_once_is_one(nodes: Callable[[str], No
     job.until("trains")
     for _ in range(2):  # as Slurm and a supervisor do
         job.launchers["a"].process.send_signal(signal.SIGTERM)
-        job.until("requesting a graceful stop")
+        job.until("got SIGTERM")
     assert job.launchers["a"].wait() == 0
+    assert len(events(job.launchers["a"].output, "SAVE")) == 1
     assert len(job.printed("saves after step")) == 1
 
 

@@ -215,8 +215,10 @@ class Script:
     def heal(self, job_id: str) -> None:
         """Close the incident: restarted, and the first new step was seen."""
         [incident] = self.incidents[job_id]
-        timeline, now = incident["timeline"], time.time()
-        timeline |= {"captured": timeline["decided"] + 1, "restarted": timeline["decided"] + 4, "first_step": now}
+        timeline = incident["timeline"]
+        decided = timeline["decided"]
+        now = decided + 5
+        timeline |= {"captured": decided + 1, "restarted": decided + 4, "first_step": now}
         incident |= {
             "closed_at": now,
             "phase": "closed",

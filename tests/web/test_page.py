@@ -109,7 +109,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
     expect(page.locator(".phases li")).to_have_text(
         [
             re.compile(thin(r"^Detect10\.2 sof which 10 s is the limitdetected [\d:]+$")),
-            re.compile(thin(r"^Capture1\.1 scaptured [\d:]+$")),
+            re.compile(thin(r"^Capture1\.0 scaptured [\d:]+$")),
             re.compile(thin(r"^Restart3\.0 srestarted [\d:]+$")),
             re.compile(r"^Recover\d.*first new step [\d:]+$"),
             thin("Lost steps3.0 s3 steps, the first counts as Recover"),

@@ -87,8 +87,10 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
         cost = re.compile(rf"Cost of 2 crashes{again['cost']:.1f}{SPACE}s{part} · the last one .* · ")
         expect(page.locator(".answers")).to_contain_text(cost)
         expect(page.locator(".buckets")).not_to_contain_text("handling incidents")
-        rows = page.get_by_role("region", name="Time by incident").locator("tbody tr")
-        for stage, column in (("Restart", 6), ("Stop", 7)):
+        table = page.get_by_role("region", name="Time by incident")
+        rows, names = table.locator("tbody tr"), table.locator("thead th").all_inner_texts()
+        for stage in ("Restart", "Stop"):
+            column = 1 + [name.casefold() for name in names].index(stage.casefold())
             bar = page.locator(".buckets li", has_text=stage).locator("b")
             # One cell: of the crash that was restarted, and of the one with which the job ended.
             cell = rows.locator(f"td:nth-child({column})").filter(has_not_text=re.compile("^–$"))

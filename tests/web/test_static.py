@@ -109,3 +109,9 @@ def test_built_page_is_small_enough_for_a_slow_tunnel() -> None:
     if not scripts:
         pytest.skip("the page was not built: make web")
     assert sum(len(gzip.compress(script.read_bytes())) for script in scripts) < 120_000
+
+
+def test_the_short_address_of_a_job_leads_to_its_place_on_the_page(built: Path) -> None:
+    answer = Served(built).get("/j/team%20run")
+    assert answer.status_code == 307
+    assert answer.headers["location"] == "../#/jobs/team%20run"

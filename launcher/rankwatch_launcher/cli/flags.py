@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 import re
+from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import Field, fields
 from enum import Enum
@@ -34,7 +35,7 @@ NOTHING: Final[Mapping[str, Any]] = {}
 FOREIGN_SWITCHES: Final = (
     *("-h", "--help", "--standalone", "-m", "--module", "--virtual-local-rank", "--virtual_local_rank"),
     *("--no-python", "--no_python", "--run-path", "--run_path"),
-    *("--ignore-missing-fault-tol-cfg", "--ignore_missing_fault_tol_cfg"),
+    *("--ignore-missing-fault-tol-cfg", "--ignore_missing_fault_tol_cfg", "--ft-ignore-missing-cfg"),
 )
 """Flags of torchrun and ft_launcher without a value; all others have one. A test compares them with the parser."""
 
@@ -61,6 +62,19 @@ class _SectionTimeouts(argparse.Action):
         except ValueError as error:
             raise argparse.ArgumentError(self, str(error)) from None
         setattr(namespace, self.dest, {**(getattr(namespace, self.dest, None) or {}), **limits})
+
+
+class _Collected(argparse.Action):
+    """Collects the values of a repeated flag that each stand for several."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,  # noqa: ARG002
+    ) -> None:
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest, ()), *values))
 
 
 STRAGGLERS: Final = "straggler_detection"
@@ -112,6 +126,31 @@ def add_option_flags(group: argparse._ArgumentGroup) -> None:
             switch: Any = argparse.BooleanOptionalAction if option.default else "store_true"
             group.add_argument(flag, dest=option.name, action=switch, default=argparse.SUPPRESS, help=meaning)
             continue
+        if choices := option.metadata["choices"]:
+            group.add_argument(
+                flag,
+                dest=option.name,
+                nargs="?",
+                const=option.default,
+                choices=choices,
+                default=argparse.SUPPRESS,
+                help=f"{meaning} (default: {option.default})",
+            )
+            group.add_argument(
+                f"--no-{flag[2:]}", dest=option.name, action="store_const", const=OFF[1], default=argparse.SUPPRESS
+            )
+            continue
+        if isinstance(option.default, tuple):
+            group.add_argument(
+                flag,
+                dest=option.name,
+                type=_argument(option.metadata["read"]),
+                action=_Collected,
+                metavar=option.metadata["metavar"],
+                default=argparse.SUPPRESS,
+                help=meaning,
+            )
+            continue
         unit = f" {option.metadata['unit']}".rstrip()
         group.add_argument(
             flag,
@@ -158,17 +197,31 @@ def before_script(argv: Sequence[str], group: argparse._ArgumentGroup | argparse
     actions = group._actions if isinstance(group, argparse.ArgumentParser) else group._group_actions
     known = {flag: action for action in actions for flag in action.option_strings}
     own: list[str] = []
-    words = iter(argv)
-    for word in words:
-        if not word.startswith("-") or word == "--":
-            break
+    words = deque(argv)
+    while words and words[0].startswith("-") and words[0] != "--":
+        word = words.popleft()
         own.append(word)
         action = known.get(word) or _abbreviated(word, known)
         without_value = action.nargs == 0 if action is not None else word in FOREIGN_SWITCHES
         if without_value or "=" in word or (len(word) > 2 and word[1] != "-"):  # -t3 holds its value
             continue
-        own.extend(value for value in (next(words, None),) if value is not None)
+        optional = action.choices or () if action is not None and action.nargs == "?" else None
+        if words and (optional is None or words[0] in optional):  # else the word after it is the script
+            own.append(words.popleft())
     return own
+
+
+def unknown_flag(argv: Sequence[str], parser: argparse.ArgumentParser) -> str:
+    """The first flag before the script that the parser does not know; empty: none.
+
+    argparse takes the word after such a flag for the script, and complains about something else.
+    """
+    known = {flag: action for action in parser._actions for flag in action.option_strings}
+    for word in before_script(argv, parser):
+        name = word.partition("=")[0]
+        if name.startswith("--") and len(name) > 2 and name not in known and not any(f.startswith(name) for f in known):
+            return name
+    return ""
 
 
 def _abbreviated(word: str, known: Mapping[str, argparse.Action]) -> argparse.Action | None:

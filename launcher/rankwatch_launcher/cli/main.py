@@ -6,30 +6,37 @@ torch is imported where it is needed, not at the top: with ``--job-retries`` thi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import logging
 import os
+import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from rankwatch.cli.parser import Parser, shorten_errors
+from rankwatch.cli.parser import Parser, close_flag, shorten_errors
 from rankwatch.contract import access, job_id
 from rankwatch.contract import env as environment
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher.cli import flags, nvrx
 from rankwatch_launcher.cli.nvrx import Translated
+from rankwatch_launcher.cli.script import Mistake, mistake
 from rankwatch_launcher.job import supervisor
 from rankwatch_launcher.job.supervisor import RetryPlan, Supervision
 from rankwatch_launcher.log import logger, to_stderr
 from rankwatch_launcher.node.learned_limits import LearnedLimitsFile
 from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import (
+    CODE_DO_NOT_REQUEUE,
+    CODE_FAILED,
+    FAILED,
     OUTCOME_VARIABLE,
+    Outcome,
     finished_flag_path,
     log_training_complete,
     training_complete,
@@ -47,11 +54,28 @@ FT_STATE_HELP: Final = (
     "all nodes see it"
 )
 PROGRAM: Final = "rankwatch run"
+HELP_ALL: Final = "--help-all"
 USAGE: Final = f"{PROGRAM} [options] script [arguments of the script]"
-DESCRIPTION: Final = f"""\
+WHAT: Final = """\
 Runs a script on every rank as torchrun does, monitored: a rank that hangs or crashes is named with its reason, stacks
-are captured, and all ranks are restarted. Every flag of torchrun is accepted, and listed after Rankwatch's own.
-
+are captured, and all ranks are restarted. Every flag of torchrun is accepted.
+"""
+MOST_USED: Final = (
+    ("--nproc-per-node N", "ranks on this node (torchrun's)"),
+    ("--nnodes N", "nodes, or MIN:MAX (torchrun's)"),
+    ("--rdzv-endpoint HOST:PORT", "where the nodes meet, with --rdzv-backend c10d (torchrun's)"),
+    ("--auto", "watch a script that does not call Rankwatch"),
+    ("--section-timeout NAME=SECONDS", "act as soon as a section takes longer, step=180 for example"),
+    ("--on-hang ACTION", "restart (default), log, stop, ..."),
+    ("--observe-only", "watch and tell, never act"),
+    ("--max-restarts N", "restarts in all"),
+    ("--monitor URL", "report to this monitor; without it one is started here"),
+    ("--job-id ID", "identity of the job; runs with the same id continue its record"),
+    ("--job-retries N", "launch the job again when it has failed"),
+    ("--verbose", "log details, too"),
+)
+"""The flags of the short help, with what they mean."""
+EXAMPLES: Final = f"""\
 examples:
   {PROGRAM} --auto --nproc-per-node 8 train.py
       watch a script that does not call Rankwatch
@@ -60,6 +84,8 @@ examples:
   {PROGRAM} --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node0:29400 train.py
       the same command on each of two nodes
 """
+DESCRIPTION: Final = f"{WHAT}\n{EXAMPLES}"
+MORE: Final = f"{PROGRAM} --help-all lists every flag, torchrun's too. The manual is part of the page, at /manual."
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -81,9 +107,24 @@ def build_parser() -> argparse.ArgumentParser:
     theirs = [*parser._action_groups]
     add_flags(parser)
     ours = parser._action_groups[len(theirs) :]
+    parser._optionals.title = "Flags of torchrun"
     parser._action_groups[:] = [*ours, *theirs]  # the help begins with what torchrun's does not have
     nvrx.add_flags(parser)
     return parser
+
+
+def help_flags(argv: Sequence[str]) -> bool | None:
+    """Whether the command line asks for the help on every flag, or for the short one; None: for none."""
+    own = flags.before_script(argv, add_flags(Parser(PROGRAM, add_help=False, allow_abbrev=False)))
+    if HELP_ALL in own:
+        return True
+    return False if {"-h", "--help"} & {*own} else None
+
+
+def short_help() -> str:
+    """One screen: what it does, the flags that most jobs need, examples, and where the rest is."""
+    rows = "".join(f"  {flag:<31} {meaning}\n" for flag, meaning in MOST_USED)
+    return f"usage: {USAGE}\n\n{WHAT}\noptions:\n{rows}\n{EXAMPLES}\n{MORE}\n"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -103,6 +144,7 @@ def add_flags(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     loudness.add_argument(
         "--quiet", dest="log_level", action="store_const", const="WARNING", help="log only what needs attention"
     )
+    group.add_argument(HELP_ALL, action="store_true", help="show every flag")
     loudness.add_argument("--verbose", dest="log_level", action="store_const", const="DEBUG", help="log details, too")
     flags.add_option_flags(parser.add_argument_group("Script, restarts and end of the job"))
     flags.add_policy_flags(parser.add_argument_group("What is done about a hang"), acts)
@@ -122,6 +164,12 @@ def run(argv: Sequence[str]) -> int:
     Takes the arguments after ``rankwatch run`` and returns the exit code.
     """
     to_stderr()
+    if (asked := help_flags(argv)) is not None:
+        if asked:
+            build_parser().print_help()
+        else:
+            sys.stdout.write(short_help())
+        return 0
     supervision = supervisor.bind_to_supervisor(os.environ)
     if supervision is None and (plan := retry_plan(argv, os.environ)) is not None:
         if training_complete(plan.flag):
@@ -135,8 +183,6 @@ def retry_plan(argv: Sequence[str], env: Mapping[str, str]) -> RetryPlan | None:
     """The supervisor's plan; None without ``--job-retries``. Imports no torch."""
     parser = Parser(PROGRAM, add_help=False, allow_abbrev=False)
     own = flags.before_script(argv, add_flags(parser))
-    if {"-h", "--help"} & set(own):
-        return None
     args, _ = parser.parse_known_args(own)
     try:
         options = flags.set_options(args, env)
@@ -167,6 +213,8 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     from torch.distributed.run import config_from_args
 
     parser = build_parser()
+    if unknown := flags.unknown_flag(argv, parser):
+        parser.error(f"there is no flag {unknown}{close_flag(parser, unknown)}")
     args = parser.parse_args(split(argv, parser))
     try:
         flags.export_faults(args, os.environ)
@@ -181,17 +229,19 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     if supervision is None and given.get("job_retries"):  # an abbreviated flag, which retry_plan() does not know
         plan = RetryPlan(given["job_retries"], _no_progress(args, os.environ), flag, given.get("outcome", ""))
         return supervisor.supervise(plan, argv, os.environ)
+    if (wrong := mistake(args, os.environ)) is not None:
+        return _refuse(wrong, given.get("outcome", ""))
     _apply(*foreign, args)
     complaint = None if args.no_monitor else _complaint()
     if complaint is None and not args.no_monitor:
         from rankwatch_launcher import torch_compat
-        from rankwatch_launcher.coordination.rendezvous import BACKENDS
         from rankwatch_launcher.job.launcher import Launcher
 
         original_id = args.rdzv_id
-        settle_rendezvous(args)
-        if args.rdzv_backend not in BACKENDS:
-            complaint = f"the rendezvous backend {args.rdzv_backend!r} is not one of {', '.join(BACKENDS)}"
+        try:
+            complaint = settle_rendezvous(args, spares=bool(given.get("spares")))
+        except (ValueError, RuntimeError) as error:
+            parser.error(str(error))
     if args.no_monitor or complaint is not None:
         if complaint is not None:
             logger.warning("%s; running plain torchrun: hangs will not be detected", complaint)
@@ -204,7 +254,8 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
         if args.run_path:
             # A rank in its own interpreter does the same as runpy in a spawned one, and can be monitored.
             args.run_path = False
-        config, entrypoint, arguments = config_from_args(args)
+        with _without_advice(verbose=logger.isEnabledFor(logging.DEBUG)):
+            config, entrypoint, arguments = config_from_args(args)
         flags.check_fault_ranks(os.environ, config.max_nodes * config.nproc_per_node)
     except (ValueError, AssertionError, RuntimeError) as error:
         parser.error(str(error))
@@ -220,9 +271,35 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     except ChildFailedError as failed:
         sys.stderr.write(f"{failed}\n")
     finally:
-        for line in launcher.summary:
-            logger.info("%s", line)
-    return kubernetes.exit_code(launcher.outcome.code, launcher.outcome.state, os.environ)
+        if launcher.summary is not None:
+            launcher.summary.show()
+    code, other = launcher.outcome.code, _no_restart_code(*foreign)
+    if code == CODE_DO_NOT_REQUEUE and other is not None:
+        code = other
+    return kubernetes.exit_code(code, launcher.outcome.state, os.environ)
+
+
+def _refuse(wrong: Mistake, outcome: str) -> int:
+    """Print what is wrong with the script; the code is that with which torchrun ends."""
+    sys.stderr.write(f"{PROGRAM}: {wrong.what}\n")
+    if outcome:  # a supervisor must not launch it again
+        refused = Outcome(FAILED, CODE_FAILED, wrong.what, cause=wrong.what, no_restart=wrong.kind)
+        with contextlib.suppress(OSError):
+            refused.write(Path(outcome.replace("{node}", socket.gethostname())))
+    return CODE_FAILED
+
+
+@contextlib.contextmanager
+def _without_advice(*, verbose: bool) -> Iterator[None]:
+    """Keep torchrun's banner about ``OMP_NUM_THREADS``, which it sets, off the console: the link comes first there."""
+    torchrun = logging.getLogger("torch.distributed.run")
+    before = torchrun.level
+    if not verbose:
+        torchrun.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        torchrun.setLevel(before)
 
 
 def _complaint() -> str | None:
@@ -272,21 +349,67 @@ def read_options(
             job_name=name,
             policy=policy,
             prewarm=flags.prewarm_settings(args, env),
+            shutdown_timeout=_shutdown_timeout(args, env, theirs, file),
             **given,
         ),
         checked.max_restarts,
     )
 
 
-def settle_rendezvous(args: argparse.Namespace) -> None:
-    """Choose the rendezvous as torchrun does: a single node without an address uses a free local port."""
+def _shutdown_timeout(
+    args: argparse.Namespace, env: Mapping[str, str], theirs: Translated, file: Translated
+) -> float | None:
+    """torchrun's, where it is given; a value that is none is refused with torch's own words later."""
+    sources = getattr(args, "shutdown_timeout", None), theirs.shutdown_timeout, file.shutdown_timeout
+    given = next((each for each in sources if each is not None), None)
+    text = env.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "")
+    if given is None and text.isascii() and text.isdigit():
+        given = int(text)
+    return None if given is None else float(given)
+
+
+def settle_rendezvous(args: argparse.Namespace, *, spares: bool = False) -> str | None:
+    """Choose the rendezvous; return why only plain torchrun has the one that is asked for, None when it is not so.
+
+    As with torchrun, a single node without an address uses a free local port. So does one without spares whose backend
+    is not Rankwatch's own: there is nobody to meet.
+
+    Raises:
+        ValueError: ``--nnodes`` or ``--rdzv-conf`` is invalid.
+        RuntimeError: the former, too.
+    """
+    from torch.distributed.elastic.rendezvous.utils import _parse_rendezvous_config
     from torch.distributed.run import parse_min_max_nnodes
 
-    alone = args.rdzv_backend == "static" and not args.rdzv_endpoint and args.master_port is None
-    if args.standalone or (alone and parse_min_max_nnodes(args.nnodes)[1] == 1):
+    from rankwatch_launcher.coordination.rendezvous import BACKENDS
+    from rankwatch_launcher.coordination.store_file import FILE, STORE_TYPE, TCP, store_type
+
+    config = _parse_rendezvous_config(args.rdzv_conf)
+    kind, backend = store_type(config), args.rdzv_backend
+    if backend == "c10d" and kind not in (TCP, FILE):
+        raise ValueError(f"--rdzv-conf {STORE_TYPE} must be {TCP} or {FILE}, not {kind!r}")
+    single = parse_min_max_nnodes(args.nnodes)[1] == 1
+    alone = backend == "static" and not args.rdzv_endpoint and args.master_port is None
+    complaint = None
+    if args.standalone or (alone and single):
         args.rdzv_backend, args.rdzv_endpoint, args.rdzv_id = "c10d", "localhost:0", str(uuid4())
+        args.rdzv_conf = _without(STORE_TYPE, config)
+    elif (by_file := backend == "c10d" and kind == FILE) or backend not in BACKENDS:
+        what = f"{STORE_TYPE}={FILE}" if by_file else f"the rendezvous backend {backend!r}"
+        if single and not spares:
+            logger.info("%s is not used: the job has one node, whose launcher has nobody to meet", what)
+            args.rdzv_backend, args.rdzv_endpoint, args.rdzv_conf = "c10d", "localhost:0", _without(STORE_TYPE, config)
+        elif by_file and not (args.rdzv_endpoint and os.path.isdir(Path(args.rdzv_endpoint).absolute().parent)):
+            raise ValueError(f"{STORE_TYPE}={FILE} needs --rdzv-endpoint FILE, in a folder that all nodes share")
+        elif not by_file:
+            complaint = f"{what} is torchrun's alone, Rankwatch has {', '.join(BACKENDS)}"
     if args.master_port is None:
         args.master_port = 29500
+    return complaint
+
+
+def _without(key: str, config: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in config.items() if name != key)
 
 
 def _apply(theirs: Translated, file: Translated, args: argparse.Namespace) -> None:
@@ -300,8 +423,10 @@ def _apply(theirs: Translated, file: Translated, args: argparse.Namespace) -> No
     level = args.log_level or level
     if level is not None:
         logger.setLevel(level)
-    if args.log_level == "WARNING":
-        logging.getLogger("torch.distributed.run").setLevel(logging.ERROR)  # its advice about OMP_NUM_THREADS
+
+
+def _no_restart_code(theirs: Translated, file: Translated) -> int | None:
+    return file.no_restart_code if theirs.no_restart_code is None else theirs.no_restart_code
 
 
 def _export(options: Options) -> None:

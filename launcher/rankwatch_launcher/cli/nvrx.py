@@ -1,4 +1,4 @@
-"""Parameters of NVIDIA's ft_launcher (nvidia-resiliency-ext), translated to Rankwatch's policy and options.
+"""Parameters of NVIDIA's ft_launcher (nvidia-resiliency-ext 0.4.1 to 0.7.0), translated to Rankwatch's own.
 
 Each is accepted as ``--ft-rank-heartbeat-timeout``, ``--ft-rank_heartbeat_timeout`` and, in the older form,
 ``--ft-param-rank_heartbeat_timeout``; dashes and underscores are equivalent. Each may also stand in a YAML file
@@ -41,8 +41,22 @@ class Translated:
     log_level: int | None = None
     shutdown_timeout: int | None = None
     """For torchrun's flag of that name."""
+    no_restart_code: int | None = None
+    """The exit code of a job that is not to be restarted, in place of 93."""
     notes: list[str] = field(default_factory=list)
     """Messages for the user, one line each."""
+    _without_effect: dict[str, list[str]] = field(default_factory=dict)
+    """Names of parameters by the reason why they have no effect."""
+
+    def without_effect(self, name: str, reason: str) -> None:
+        """Add a parameter that has no effect; those with the same reason share a line."""
+        names = self._without_effect.setdefault(reason, [])
+        before, now = _accepted(names, reason), _accepted([*names, name], reason)
+        names.append(name)
+        if before in self.notes:
+            self.notes[self.notes.index(before)] = now
+        else:
+            self.notes.append(now)
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,10 @@ class Parameter:
     """The launcher option that it sets."""
     unneeded: str = ""
     """Why it has no effect."""
+    default: Any = None
+    """Its value in ft_launcher, where Rankwatch does the same; None: a word is due whatever the value."""
+    flag: str = ""
+    """Its name as a flag, where that differs."""
 
     def translate(self, value: Any, translated: Translated) -> None:
         """Add a parsed value to the settings."""
@@ -74,8 +92,15 @@ class Parameter:
                     f"the restart policy {value} is not supported: all ranks are restarted when any has failed, and a "
                     "lost node is replaced by a spare (--spares) or waited for"
                 )
-        elif value not in (None, False):
-            translated.notes.append(f"{self.name} is accepted and has no effect: {self.unneeded}")
+        elif self.name == "no_restart_exit_code":
+            translated.no_restart_code = value
+        elif value not in (None, False if self.default is None else self.default):
+            translated.without_effect(self.name, self.unneeded)
+
+
+def _accepted(names: list[str], reason: str) -> str:
+    verbs = "is accepted and has" if len(names) == 1 else "are accepted and have"
+    return f"{', '.join(names)} {verbs} no effect: {reason}"
 
 
 def limit(value: Any) -> float | None:
@@ -144,21 +169,53 @@ def _signal(value: Any) -> str:
 
 
 def _flag(value: Any) -> bool:
-    return parse_bool(str(value))
+    """Parse a boolean as ft_launcher does: what is not false is true."""
+    try:
+        return parse_bool(str(value))
+    except ValueError:
+        return True
+
+
+def _cycles(value: Any) -> int:
+    """Parse a limit on attempts without progress; 0 and below disable it."""
+    return max(0, int(value))
+
+
+def _exit_code(value: Any) -> int:
+    if not 0 <= (code := int(value)) <= 255:
+        raise ValueError(f"must be an exit code from 0 to 255, not {value!r}")
+    return code
 
 
 def _any(value: Any) -> Any:
     return value
 
 
-_NICS: Final = "network cards are not monitored; a rank that one of them blocks is detected by its missing progress"
+_NICS: Final = (
+    "the node check reads the state and counters of network ports; a rank that one blocks is detected by its progress"
+)
+_STORAGE: Final = "the node check looks at mounts; the folders that it writes to and reads are named by --check-path"
+_SERVICE: Final = "no health service is asked; --check-command runs a command of one's own before each attempt"
+_GPU_MEMORY: Final = (
+    "the node check waits for GPU memory that an earlier attempt still holds, up to 50 s, 512 MB are tolerated"
+)
+_PLACES: Final = "ranks are not placed by NVLink domain; --spares names how many launchers wait as hot spares"
+_NUMA: Final = "ranks are bound by torchrun's --numa-binding, to CPUs alone"
+_PROGRESS: Final = (
+    "each completed step that no earlier attempt reached is progress, and ranks report their steps themselves"
+)
+_ATTRIBUTION: Final = "no attribution service is asked: the cause is stated by Rankwatch's own incident (rankwatch why)"
+_CYCLES: Final = "the job's record has each attempt (rankwatch report), and --outcome writes how the job ended"
+_LOGS: Final = "logs are torchrun's: --log-dir DIR --tee 3 keeps those of each attempt; the launcher's own go to stderr"
 PARAMETERS: Final = (
     Parameter("initial_rank_heartbeat_timeout", limit, policy="initial_heartbeat_timeout"),
     Parameter("rank_heartbeat_timeout", limit, policy="heartbeat_timeout"),
     Parameter("rank_section_timeouts", section_limits, policy="section_timeouts"),
     Parameter("rank_out_of_section_timeout", limit, policy="out_of_section_timeout"),
     Parameter("safety_factor", _factor, policy="learned_factor"),
+    Parameter("max_no_progress_cycles", _cycles, policy="max_no_progress"),
     Parameter("rank_termination_signal", _signal, option="rank_termination_signal"),
+    Parameter("no_restart_exit_code", _exit_code),
     Parameter("log_level", log_level),
     Parameter("workload_check_interval", _any, unneeded="ranks report once a second, and limits are checked as often"),
     Parameter(
@@ -166,9 +223,53 @@ PARAMETERS: Final = (
     ),
     Parameter("node_health_check_interval", _any, unneeded="launchers watch each other's heartbeats (--node-timeout)"),
     Parameter("restart_policy", _restart_policy),
+    Parameter("rdzv_impl", _any, default="barrier", unneeded="membership is Rankwatch's own"),
+    Parameter("segment", _any, unneeded=_PLACES),
     Parameter("enable_nic_monitor", _flag, unneeded=_NICS),
+    Parameter("enable_nic_healthcheck", _flag, unneeded=_NICS),
     Parameter("pci_topo_file", _any, unneeded=_NICS),
     Parameter("link_down_path_template", _any, unneeded=_NICS),
+    Parameter("link_state_path_template", _any, unneeded=_NICS),
+    Parameter("enable_dist_storage_healthcheck", _flag, unneeded=_STORAGE),
+    Parameter("storage_healthcheck_path", _any, unneeded=_STORAGE, flag="storage_health_check_path"),
+    Parameter("node_health_check_endpoint", _any, unneeded=_SERVICE),
+    Parameter("segment_health_check_dir", _any, unneeded=_SERVICE),
+    Parameter("gpu_memory_reclaim_timeout", _any, unneeded=_GPU_MEMORY),
+    Parameter("gpu_memory_tolerance_mb", _any, unneeded=_GPU_MEMORY),
+    Parameter("gpu_memory_poll_interval", _any, unneeded=_GPU_MEMORY),
+    Parameter("numa_bind_strict", _flag, unneeded=_NUMA),
+    Parameter(
+        "skip_section_response", _flag, default=True, unneeded="a rank never waits for an answer to its sections"
+    ),
+    Parameter(
+        "check_remaining_processes", _flag, unneeded="all that ranks leave behind is ended, and what survives is named"
+    ),
+    Parameter(
+        "install_exception_hook", _flag, unneeded="the exception of each rank is recorded without a hook that ends it"
+    ),
+    Parameter(
+        "num_warmup_iterations",
+        _any,
+        unneeded="a limit that is given counts from the first step on; learned ones leave first runs out",
+    ),
+    Parameter("min_progress_iterations", int, default=1, unneeded=_PROGRESS),
+    Parameter("checkpoint_iteration_file", _any, unneeded=_PROGRESS),
+    *(
+        Parameter(f"attribution_{name}", _any, unneeded=_ATTRIBUTION)
+        for name in (
+            *("endpoint", "stop_action", "export_url", "startup_timeout", "analysis_backend", "log_level"),
+            *("llm_api_key_file", "llm_base_url", "llm_model"),
+        )
+    ),
+    *(Parameter(f"cycle_info_{name}", _any, unneeded=_CYCLES) for name in ("dir", "job_id")),
+    *(
+        Parameter(name, _any, unneeded=_LOGS)
+        for name in (
+            *("per_cycle_applog_prefix", "nvrx_logfile", "enable_log_server", "log_server_port"),
+            *("log_server_log_prefix", "log_server_graceful_shutdown_timeout", "log_aggregator_count"),
+            "log_leaf_max_queue_chunks",
+        )
+    ),
 )
 RENAMED: Final = (
     (Parameter("term_timeout", seconds, option="stop_grace"), "ft_launcher's name for --stop-grace"),
@@ -183,7 +284,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "As with ft_launcher", "For scripts written for it; the manual's page restarts has the translation."
     )
     for parameter in PARAMETERS:
-        spellings = _spellings(("--ft-", "--ft_", "--ft-param-", "--ft_param_"), parameter.name)
+        prefixes = ("--ft-", "--ft_", "--ft-param-", "--ft_param_")
+        spellings = [each for name in (parameter.flag, parameter.name) if name for each in _spellings(prefixes, name)]
         if parameter.name == "restart_policy":
             spellings += _spellings(("--",), parameter.name)
         ours = (parameter.policy or parameter.option).replace("_", "-")
@@ -197,6 +299,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--ignore-missing-fault-tol-cfg",
         "--ignore_missing_fault_tol_cfg",
+        "--ft-ignore-missing-cfg",
         dest=IGNORE_MISSING,
         action="store_true",
         help="continue when that file, or its section, is missing",

@@ -226,7 +226,7 @@ class Coordinator:
 
     def _place_latecomers(self, roster: Roster, now: float) -> None:
         extended = self._view.with_latecomers(roster, self._excluded, now)
-        new = {*extended.spares, *extended.parked} - {*roster.spares, *roster.parked}
+        new = {*extended.spares} - {*roster.spares} | {*extended.parked} - {*roster.parked}
         if new:
             self._roster = extended
             places = self._view.places(extended)

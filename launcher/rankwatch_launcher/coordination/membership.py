@@ -11,13 +11,14 @@ a launcher is  when
 alive          its heartbeat changed within ``node_timeout`` seconds on the coordinator's own clock
 busy           it is active in the newest roster and not ready for the next one: it runs ranks, or ends them
 ready          it is alive and waits for an attempt
-parked         a decision has excluded it, or its host
+parked         a decision has excluded it, or its host; or its node fails a check
 active         the newest roster gives it a group rank
 spare          it was ready, and the group was full
 lost           it is active and not alive
 =============  =====================================================================================================
 
-A new roster is made once no launcher is busy. Active launchers keep their order; free places go to ready launchers, by
+A new roster is made once no launcher is busy, and none that checks its node has yet to check it for this attempt while
+it is needed. Active launchers keep their order; free places go to ready launchers, by
 their preferred rank (``--node-rank``, the scheduler's node number), then by arrival.
 """
 
@@ -30,6 +31,7 @@ from typing import Final
 
 from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.intervals import agreed_stop_step
+from rankwatch.contract.node_checks import CheckResult, unfit
 from rankwatch_launcher.coordination.decisions import StepRange
 
 HOST: Final = "host:"
@@ -94,6 +96,10 @@ class Member:
     """Why it left; empty while it is present."""
     progress: NodeProgress = NodeProgress()
     stop_answer: StopAnswer | None = None
+    checks: bool = False
+    """It checks its node before each attempt, also while it is a spare."""
+    failures: tuple[CheckResult, ...] = ()
+    """The checks that its node fails."""
     connections: tuple[str, ...] = ()
     """Its ends of its connections to the store (:mod:`~rankwatch_launcher.coordination.links`)."""
 
@@ -231,15 +237,20 @@ class MembershipView:
     def newcomers(self, roster: Roster, excluded: Mapping[str, str], now: float) -> list[Member]:
         """Waiting launchers for which a running attempt has free places."""
         free = self.rules.max_nodes - len(roster.active)
-        return [m for m in self._waiting(roster, now) if not _excluded(m, excluded)][: max(0, free)]
+        return [m for m in self._waiting(roster, now) if not _barred(m, excluded)][: max(0, free)]
 
     def with_latecomers(self, roster: Roster, excluded: Mapping[str, str], now: float) -> Roster:
         """The roster with launchers that came during its attempt as spares, or parked."""
-        placed = {*roster.spares, *roster.parked}
-        new = [m for m in self._waiting(roster, now) if m.node not in placed]
-        parked = {m.node: why for m in new if (why := _excluded(m, excluded))}
-        spares = tuple(m.node for m in new if m.node not in parked)
-        return replace(roster, spares=roster.spares + spares, parked={**roster.parked, **parked})
+        waiting = self._waiting(roster, now)
+        barred = {m.node: _barred(m, excluded) for m in waiting}
+        fit = {m.node for m in waiting if not barred[m.node]}  # also those that fail their checks no more
+        spares_before, parked_before = set(roster.spares), set(roster.parked)
+        parked = {node: why for node, why in roster.parked.items() if node not in fit}
+        parked |= {
+            node: why for node, why in barred.items() if why and node not in parked_before and node not in spares_before
+        }
+        spares = tuple(m.node for m in waiting if m.node in fit and m.node not in spares_before)
+        return replace(roster, spares=roster.spares + spares, parked=parked)
 
     def _active(self, roster: Roster) -> list[Member]:
         return [m for node in roster.active if (m := self._members.get(node)) is not None]
@@ -265,9 +276,16 @@ class MembershipView:
         attempt = last.attempt if last is not None else 0
         busy = [n for n in (last.active if last else ()) if n in alive and (alive[n].ready_after or -1) < attempt]
         if busy:
-            return f"{_names(alive[n] for n in busy)} {'is' if len(busy) == 1 else 'are'} still ending ranks"
-        parked = {n: why for n, m in alive.items() if (why := _excluded(m, excluded))}
+            checking = " or checking the node" if any(alive[n].checks for n in busy) else ""
+            return f"{_names(alive[n] for n in busy)} {'is' if len(busy) == 1 else 'are'} still ending ranks{checking}"
+        parked = {n: why for n, m in alive.items() if (why := _barred(m, excluded))}
         ready = [m for n, m in alive.items() if m.ready_after is not None and n not in parked]
+        # A spare was checked when its attempt began: it is again before it steps in, if it is to.
+        spares_before = set(last.spares if last is not None else ())
+        stale = {m.node: m for m in ready if m.checks and m.node in spares_before and (m.ready_after or 0) < attempt}
+        others = [m for m in ready if m.node not in stale and m.node != avoid]
+        if stale and len(others) < self.rules.max_nodes:
+            return f"{_names(stale.values())} {'is' if len(stale) == 1 else 'are'} being checked"
         if len(ready) < self.rules.min_nodes:
             self._enough_since = None
             return self._too_few(ready, last, parked, now)
@@ -277,7 +295,7 @@ class MembershipView:
         if last_call and now - self._enough_since < self.rules.last_call:
             return f"{len(ready)} nodes are ready, enough; waiting for up to {self.rules.max_nodes} until the last call"
         self._enough_since = None
-        order = _ordered(ready, last, avoid)
+        order = [*_ordered([m for m in ready if m.node not in stale], last, avoid), *stale.values()]
         size = min(len(order), self.rules.max_nodes)
         spares = tuple(m.node for m in order[size:])
         return Roster(attempt + 1, tuple(m.node for m in order[:size]), spares, parked)
@@ -312,10 +330,11 @@ class MembershipView:
         text = f"{len(ready)} of at least {self.rules.min_nodes} nodes are ready; waiting for {missing} more"
         if last is not None and (lost := self.out_of_sight(last, now)):
             text += f", since {_names(lost)} {_was(len(lost))} lost"
-        if parked:
-            text += (
-                f", since {_names(m for m in self._members.values() if m.node in parked)} {_was(len(parked))} excluded"
-            )
+        barred = [m for m in self._members.values() if m.node in parked]
+        if excluded := [m for m in barred if not m.failures]:
+            text += f", since {_names(excluded)} {_was(len(excluded))} excluded"
+        for member in [m for m in barred if m.failures][:3]:
+            text += f"; {_names([member])} takes no part: {unfit(member.failures)}"
         return text
 
     # Progress and stop steps ------------------------------------------------------------------------------------------
@@ -402,6 +421,11 @@ def _ordered(ready: Sequence[Member], last: Roster | None, avoid: str | None) ->
     order = [member or next(queue, None) for member in kept]
     rest = [*queue, *([by_name[avoid]] if avoid in by_name and newcomers else [])]
     return [m for m in order if m is not None] + rest
+
+
+def _barred(member: Member, excluded: Mapping[str, str]) -> str:
+    """Why a launcher takes no part: it is excluded, or its node fails a check; empty: it may."""
+    return _excluded(member, excluded) or (unfit(member.failures) if member.failures else "")
 
 
 def _excluded(member: Member, excluded: Mapping[str, str]) -> str:

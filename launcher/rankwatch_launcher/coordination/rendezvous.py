@@ -14,10 +14,9 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from torch.distributed.elastic.agent.server.api import Worker
 from torch.distributed.elastic.rendezvous import (
@@ -34,10 +33,12 @@ from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from rankwatch.contract.enums import NodeRole
+from rankwatch.contract.node_checks import CheckResult
 from rankwatch_launcher.coordination.decisions import AttemptDecision
 from rankwatch_launcher.coordination.membership import Place, poll_seconds
 from rankwatch_launcher.coordination.service import MembershipService
 from rankwatch_launcher.coordination.store import JobStore
+from rankwatch_launcher.coordination.store_file import STORE_TYPE, MasterAddress, StoreFile, by_file
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.open_files import allow_connections
 from rankwatch_launcher.outcome import FINISHED, Outcome
@@ -71,17 +72,14 @@ class JobOver(Exception):  # noqa: N818
         self.outcome = outcome
 
 
-@dataclass(frozen=True, slots=True)
-class MasterAddress:
-    """Where the ranks' store of an attempt is."""
+class Gate(Protocol):
+    """Checks of this node before each attempt (:mod:`rankwatch_launcher.checks.gate`)."""
 
-    address: str
-    port: int
+    def begin(self) -> None:
+        """Check the node anew."""
 
-    def __post_init__(self) -> None:
-        """Refuse a port that is none."""
-        if not 0 < self.port < 1 << 16:
-            raise ValueError(f"{self.port} is no port")
+    def poll(self) -> tuple[CheckResult, ...] | None:
+        """The checks that fail; None: they are under way. Those of a node that failed are repeated."""
 
 
 class Rendezvous(RendezvousHandler):
@@ -90,7 +88,9 @@ class Rendezvous(RendezvousHandler):
     def __init__(self, parameters: RendezvousParameters, *, join_timeout: float) -> None:
         self._parameters = parameters
         self._join_timeout = join_timeout
-        self._host, self._port = parse_rendezvous_endpoint(parameters.endpoint, default_port=0)
+        self._file = StoreFile(parameters.endpoint, parameters.run_id) if by_file(parameters.config) else None
+        endpoint = "" if self._file is not None else parameters.endpoint
+        self._host, self._port = parse_rendezvous_endpoint(endpoint, default_port=_DEFAULT_PORT)
         self._members: MembershipService | None = None
         self._ranks_store: TCPStore | None = None
         self.attempt = 0
@@ -105,6 +105,10 @@ class Rendezvous(RendezvousHandler):
         """Called when this launcher becomes a spare or is parked."""
         self.standing_by = False
         """Whether this launcher is a spare or parked."""
+        self.before_joining: Callable[[Store, bool, Callable[[float], None]], None] | None = None
+        """Called once with the store, whether it is held here, and what waits between two looks at it."""
+        self.gate: Gate | None = None
+        """None: every node takes part."""
 
     def join(self, make: Callable[[Store, bool], MembershipService]) -> None:
         """Connect to the store and register with the other launchers.
@@ -124,8 +128,19 @@ class Rendezvous(RendezvousHandler):
             self._pause(0.5)
             store = self._connect()
             members = make(store, self._is_held_here(store))
+        if self.before_joining is not None:
+            self.before_joining(store, self._is_held_here(store), self._pause)
         self._members = members
         members.join()
+
+    def connect(self) -> tuple[Store, bool]:
+        """Connect to the store only; whether it is held here.
+
+        Raises:
+            RendezvousConnectionError: it cannot be reached.
+        """
+        store = self._connect()
+        return store, self._is_held_here(store)
 
     @property
     def members(self) -> MembershipService:
@@ -211,20 +226,27 @@ class Rendezvous(RendezvousHandler):
     def shutdown(self) -> bool:
         """See torch."""
         self._ranks_store = None
+        if self._file is not None:
+            self._file.withdraw()
         return True
 
     # Waiting ----------------------------------------------------------------------------------------------------------
 
     def _wait(self) -> Place:
         members, store, placed = self.members, self.store, self.attempt
-        members.wait_for_place(self.attempt)
+        ready_after = self.attempt
+        announced = self._announce(ready_after, None, anew=True)
         began = time.monotonic()
         waiting_since: float | None = began  # None: it stands by while the others train, without a timeout
         logged, log_at, standby = "", began + _LOG_AFTER, None
         while True:
+            announced = self._announce(ready_after, announced)
             newest = store.newest_attempt()
-            if newest > placed and (place := members.place(newest)) is not None:
-                placed, waiting_since, self.standing_by = newest, None, place.role is not NodeRole.ACTIVE
+            parked = standby is not None and standby[0] is NodeRole.PARKED  # it may become a spare of this attempt
+            if (newest > placed or parked) and (place := members.place(newest)) is not None:
+                if newest > placed:
+                    placed, waiting_since = newest, None
+                self.standing_by = place.role is not NodeRole.ACTIVE
                 if not self.standing_by:
                     return place
                 if (place.role, place.reason) != standby:
@@ -237,6 +259,9 @@ class Rendezvous(RendezvousHandler):
             now = time.monotonic()
             if waiting_since is None and store.decision(placed) is not None:
                 waiting_since, log_at = now, now + _LOG_AFTER  # training has stopped: wait like the others
+                if placed > ready_after and self.gate is not None:
+                    ready_after = placed
+                    announced = self._announce(ready_after, announced, anew=True)
             if waiting_since is not None and now - waiting_since > self._join_timeout:
                 why = store.waiting_reason() or "no node has answered for the job"
                 raise RendezvousTimeoutError(f"{why}; gave up after {self._join_timeout:g} s (join_timeout)")
@@ -245,19 +270,29 @@ class Rendezvous(RendezvousHandler):
                 logger.info("%s", reason)
             self._pause(_POLL_SECONDS if now - began < 2.0 else 5 * _POLL_SECONDS)
 
+    def _announce(
+        self, ready_after: int, before: tuple[CheckResult, ...] | None, *, anew: bool = False
+    ) -> tuple[CheckResult, ...] | None:
+        """Announce that this node is ready, or the checks that it fails, unless that was said; return what was."""
+        if self.gate is None:
+            if anew:
+                self.members.wait_for_place(ready_after)
+            return ()
+        if anew:
+            self.gate.begin()
+            return None
+        failures = self.gate.poll()
+        if failures is not None and failures != before:
+            self.members.wait_for_place(ready_after, failures)
+        return failures if failures is not None else before
+
     def _master_address(self, place: Place) -> tuple[str, int] | None:
         """Address of the ranks' store for an attempt; None when the attempt was decided to end before."""
         store, name = self.store, f"master/{place.attempt}"
         if place.group_rank == 0:
             address = self._own_address()
             allow_connections(_CONNECTIONS * (place.world_size + self._parameters.max_nodes))
-            try:
-                self._ranks_store = hosted_store(address, 0, self._only_on(address))
-            except DistError as error:
-                where, detail = f"{address}, this node's own name", str(error).splitlines()[0]
-                raise RendezvousError(
-                    f"the ranks' store cannot be reached at {where}: give --local-addr ({detail})"
-                ) from error
+            self._ranks_store = _reachable_store(address, self._only_on(address))
             store.publish(name, {"address": address, "port": self._ranks_store.port})
             return address, self._ranks_store.port
         while (found := store.find(name, MasterAddress)) is None:
@@ -285,6 +320,8 @@ class Rendezvous(RendezvousHandler):
 
     def _connect(self) -> Store:
         """Connect to the store, or host it; launchers that come before its host wait."""
+        if self._file is not None:
+            return self._connect_by_file(self._file)
         began, logged = time.monotonic(), False
         while True:
             left = began + self._join_timeout - time.monotonic()
@@ -302,12 +339,28 @@ class Rendezvous(RendezvousHandler):
                         raise
             self._pause(1.0)
 
+    def _connect_by_file(self, file: StoreFile) -> Store:
+        """Connect to the store of which the file has the address, or host it and write its address there."""
+        while True:
+            found = file.address()
+            if found is not None:
+                self._host, self._port = found.address, found.port
+                if self._is_listening():
+                    return self._torchs_store(is_host=False)
+            # There is none, or it is of an earlier launch.
+            host = str(self._parameters.local_addr or socket.getfqdn())
+            allow_connections(_CONNECTIONS * self._parameters.max_nodes)
+            mine = _reachable_store(host, self._only_on(host))
+            if file.claim(found, MasterAddress(host, mine.port)):
+                self._host, self._port = host, mine.port
+                return mine
+            self._pause(_POLL_SECONDS)
+
     def _host_here(self) -> Store:
         """Host the store on its own address alone, or connect to the launcher that does; torch's listens on all."""
         timeout = timedelta(seconds=self._backend_parameters().get_as_int("read_timeout", 60) or 60)
         try:
-            port = _DEFAULT_PORT if self._port == 0 and not self.alone else self._port
-            return hosted_store(self._host, port, self._only_on(self._host), timeout=timeout)
+            return hosted_store(self._host, self._port, self._only_on(self._host), timeout=timeout)
         except OSError:  # another launcher of this machine has the port
             return self._torchs_store(is_host=False)
 
@@ -329,7 +382,7 @@ class Rendezvous(RendezvousHandler):
 
     def _is_listening(self) -> bool:
         try:
-            with socket.create_connection((self._host, self._port or _DEFAULT_PORT), 1.0):
+            with socket.create_connection((self._host, self._port), 1.0):
                 return True
         except OSError:
             return False
@@ -351,9 +404,11 @@ class Rendezvous(RendezvousHandler):
     def _backend_parameters(self, **more: Any) -> RendezvousParameters:
         given = self._parameters
         config: dict[str, Any] = {**given.config, **more}
+        config.pop(STORE_TYPE, None)
         if given.backend == "static" and "is_host" not in more:
             config["is_host"] = int(config.get("rank", 0)) == 0
-        return RendezvousParameters("c10d", given.endpoint, given.run_id, given.min_nodes, given.max_nodes, **config)
+        endpoint = given.endpoint if self._file is None else _endpoint(self._host, self._port)
+        return RendezvousParameters("c10d", endpoint, given.run_id, given.min_nodes, given.max_nodes, **config)
 
 
 def only_on(host: str, *, alone: bool = False) -> str:
@@ -411,6 +466,25 @@ def hosted_store(host: str, port: int, address: str, **options: Any) -> TCPStore
         return TCPStore(
             address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), **options
         )
+
+
+def _reachable_store(host: str, address: str) -> TCPStore:
+    """A store at a free port, for clients that reach this node as ``host``.
+
+    Raises:
+        RendezvousError: they cannot.
+    """
+    try:
+        return hosted_store(host, 0, address)
+    except DistError as error:
+        detail = str(error).splitlines()[0]
+        raise RendezvousError(
+            f"a store cannot be reached at {host}, this node's own name: give --local-addr ({detail})"
+        ) from error
+
+
+def _endpoint(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _outcome(members: MembershipService) -> Outcome | None:

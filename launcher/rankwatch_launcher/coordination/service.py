@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from rankwatch.contract.node_checks import CheckResult
 from rankwatch_launcher.coordination.coordinator import BUSY_SECONDS, HEARTBEAT_SECONDS, Coordinator
 from rankwatch_launcher.coordination.decisions import RestartBudget
 from rankwatch_launcher.coordination.links import Connections, links_with_carrier, own_connections
@@ -78,9 +79,9 @@ class MembershipService:
         self._thread.start()
         threading.Thread(target=self._guard, name="rankwatch-guard", daemon=True).start()
 
-    def wait_for_place(self, after: int) -> None:
-        """Announce that this launcher is ready for an attempt after this one."""
-        self._update(ready_after=after, progress=NodeProgress(), stop_answer=None)
+    def wait_for_place(self, after: int, failures: tuple[CheckResult, ...] = ()) -> None:
+        """Announce that this launcher is ready for an attempt after this one, or the checks that its node fails."""
+        self._update(ready_after=after, failures=failures, progress=NodeProgress(), stop_answer=None)
 
     def take_place(self, place: Place) -> None:
         """Announce that this launcher takes part in the newest attempt."""

@@ -19,10 +19,6 @@ from rankwatch_launcher.core.exits import RankExit
 from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE
 
 ABORT_AT_EXIT: Final = "; it aborted while it was ending, so what it had saved is likely complete"
-
-
-CODE_NO_SCRIPT: Final = 2
-"""Python's exit code when it cannot open the script."""
 START_SECONDS: Final = 60.0
 """Seconds in which an exception of all ranks counts as one of the start."""
 
@@ -102,19 +98,16 @@ def by_cause(exits: Sequence[RankExit]) -> list[RankExit]:
     return sorted(exits, key=key)
 
 
-def futile_restart(exits: Sequence[RankExit], ranks: int, elapsed: float, script: str = "") -> Futile | None:
+def futile_restart(exits: Sequence[RankExit], ranks: int, elapsed: float) -> Futile | None:
     """Why a restart would end like this first attempt, in which no rank has completed a step; None: it may help.
 
     Args:
         exits: ranks of this node that failed.
         ranks: ranks of this node.
         elapsed: seconds since they were started.
-        script: the script's path, if it does not exist.
     """
     if not exits or len(exits) < ranks or any(exit_.code <= 0 or exit_.expected for exit_ in exits):
         return None
-    if script and all(exit_.code == CODE_NO_SCRIPT and exit_.error is None for exit_ in exits):
-        return Futile(NoRestart.SCRIPT_MISSING, f"there is no script {script}, so no restart follows")
     error = exits[0].error
     if error is None or any(e.error is None or e.error.first_line != error.first_line for e in exits):
         return None
@@ -216,9 +209,9 @@ def describe_crash(exits: Sequence[RankExit], hostname: str, *, left: Sequence[R
 
 def describe_place(exit_: RankExit) -> str:
     """Which process it was, and the innermost frames of its exception."""
-    process = f"rank {exit_.rank} was local rank {exit_.local_rank}, pid {exit_.pid}"
+    process = f"local rank {exit_.local_rank}, pid {exit_.pid}"
     where = exit_.error.where() if exit_.error is not None else ""
-    return f"{process}; it failed in {where}" if where else process
+    return f"in {where}; {process}" if where else process
 
 
 def describe_expected_exit(exit_: RankExit, hostname: str) -> str:
@@ -236,16 +229,19 @@ def describe_preemption(host: str, name: str, rank: int | None = None) -> str:
     return f"preempted: {'the launcher' if rank is None else f'rank {rank}'} on {host} got {name}"
 
 
-def describe_end(decision: AttemptDecision, attempt: int) -> str:
-    """The launcher's log line before it ends the ranks."""
-    incident = f" [incident {decision.incident}]" if decision.incident else ""
-    if decision.verdict == RESTART:
-        restarting = f"restarting all ranks after attempt {attempt}: {decision.reason}"
-        if is_regrouping(decision):
-            return restarting
-        return f"{restarting}{incident} (restart {decision.used} of {decision.max_restarts})"
-    prefix = "the job has failed" if decision.verdict == FAIL else "stopping"
-    return f"{prefix}: {decision.reason}{incident}"
+def describe_restart(decision: AttemptDecision) -> str:
+    """What follows a crash or a hang, with how much of the budget is used."""
+    told = f"restarting all ranks ({decision.used} of {decision.max_restarts})"
+    if decision.code == CODE_RESUME_ELSEWHERE:
+        told += ", elsewhere: to tell a faulty device from a correct result"
+    return told
+
+
+def describe_stopped(reason: str, *, by_signal: bool) -> str:
+    """A graceful stop after which all ranks here exited with code 0; ``by_signal``: they got SIGTERM, not a step."""
+    if by_signal:
+        return f"{reason}; all ranks here exited with code 0 after SIGTERM, and only the script knows what they saved"
+    return f"{reason}; all ranks here left after the agreed step and exited with code 0"
 
 
 def is_regrouping(decision: AttemptDecision) -> bool:

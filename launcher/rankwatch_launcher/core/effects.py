@@ -6,17 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from rankwatch.contract.enums import AckState, ProcessEventKind
+from rankwatch.contract.enums import AckState, ConsoleWord, ProcessEventKind
 from rankwatch.contract.messages import Directive
 from rankwatch_launcher.coordination.decisions import AttemptDecision, StopProposal, StopRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Write a line on the console."""
+    """Write a line on the console; without ``warning`` it is a detail that ``--verbose`` shows."""
 
     text: str
     warning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Show an event on the console; without a word: a line below the last one, with where to look."""
+
+    word: ConsoleWord | None
+    what: str
+    more: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +115,7 @@ class Close:
 
 Effect: TypeAlias = (
     Log
+    | Show
     | Report
     | Ack
     | RequestStop

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from rankwatch.contract.enums import AckState, ProcessEventKind
+from rankwatch.contract.enums import AckState, ConsoleWord, ProcessEventKind
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision
 from rankwatch_launcher.core import attempt_end
 from rankwatch_launcher.core.effects import (
@@ -25,6 +25,7 @@ from rankwatch_launcher.core.effects import (
     Propose,
     PublishFinish,
     Report,
+    Show,
     SignalRanks,
 )
 from rankwatch_launcher.core.state import (
@@ -69,9 +70,7 @@ def stored(state: AttemptState, proposed: AttemptDecision, decision: AttemptDeci
         state = replace(state, outcome=Outcome(decision.state, CODE_FAILED, decision.reason))
     elif not attempt_end.is_regrouping(decision):
         effects.append(Report(ProcessEventKind.RESTARTING, decision.reason, {"incident_id": decision.incident}))
-    effects.append(Log(attempt_end.describe_end(decision, state.site.attempt)))
-    if crashed := attempt_end.by_cause(state.errors()):
-        effects.append(Log(attempt_end.describe_place(crashed[0])))
+    effects += _shown(state, decision)
     if not decision.fault:
         return then((state, tuple(effects)), lambda state: end_ranks(state, proposed, decision, at))
     deadline = state.directive.deadline if state.directive is not None else CRASH_CAPTURE_SECONDS
@@ -79,13 +78,33 @@ def stored(state: AttemptState, proposed: AttemptDecision, decision: AttemptDeci
     return replace(state, phase=Capturing(proposed, decision)), tuple(effects)
 
 
+def _shown(state: AttemptState, decision: AttemptDecision) -> Iterable[Effect]:
+    """What the console shows of the end of an attempt; a hang was shown with its directive."""
+    crashed = attempt_end.by_cause(state.errors())
+    if decision.incident is None and decision.verdict != STOP:
+        word = ConsoleWord.CRASH if decision.fault else ConsoleWord.RESTART
+        where = (attempt_end.describe_place(crashed[0]),) if crashed else ()
+        yield Show(word, decision.cause or decision.reason, where)
+    elif decision.incident is None and state.stopping is None:
+        yield Show(ConsoleWord.STOP, decision.reason)
+    if decision.verdict == RESTART and not attempt_end.is_regrouping(decision):
+        yield Show(None, attempt_end.describe_restart(decision))
+
+
 def end_ranks(state: AttemptState, proposed: AttemptDecision, decision: AttemptDecision, at: float) -> Step:
     """End the ranks, first by a signal that they can handle where one is wanted."""
     number = signal.SIGTERM if decision.verdict == STOP else state.site.kill_signal
     if number == signal.SIGKILL or not state.live:
         return kill(state, proposed, decision, at)
-    phase = Terminating(proposed, decision, at + TERM_SECONDS)
+    phase = Terminating(proposed, decision, at + _term_seconds(state))
     return replace(state, phase=phase), (SignalRanks(number, ending=True),)
+
+
+def _term_seconds(state: AttemptState) -> float:
+    """What ranks get after SIGTERM; those that got it for this stop already have had their time."""
+    if state.site.shutdown_timeout is None:
+        return TERM_SECONDS
+    return 0.0 if state.stopping is not None and state.stopping.by_signal else state.site.shutdown_timeout
 
 
 def kill(state: AttemptState, proposed: AttemptDecision | None, decision: AttemptDecision | None, at: float) -> Step:
@@ -109,7 +128,7 @@ def finish(state: AttemptState) -> Step:
     effects: tuple[Effect, ...] = (Close(),)
     if (stopping := state.stopping) is not None and not state.complete:
         state = replace(state, outcome=Outcome(stopping.state, 0, stopping.reason))
-        text = f"stopped: {stopping.reason}; all ranks here saved and exited with code 0"
+        text = f"stopped: {attempt_end.describe_stopped(stopping.reason, by_signal=stopping.by_signal)}"
         effects = (Log(text, warning=False), Close())
     return replace(state, phase=Over()), effects
 

@@ -11,15 +11,27 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rankwatch.contract.enums import AckState, ProcessEventKind, RankRequestKind
+from rankwatch.contract.enums import AckState, ConsoleWord, ProcessEventKind, RankRequestKind
 from rankwatch.contract.messages import Directive, RankRequest
 from rankwatch_launcher.coordination.decisions import STOP, AttemptDecision, StopProposal, StopRequest
 from rankwatch_launcher.core import attempt_end
-from rankwatch_launcher.core.effects import Ack, AnswerStop, Effect, Log, Report, RequestStop, SetStopStep, SignalRanks
+from rankwatch_launcher.core.effects import (
+    Ack,
+    AnswerStop,
+    Effect,
+    Log,
+    Report,
+    RequestStop,
+    SetStopStep,
+    Show,
+    SignalRanks,
+)
 from rankwatch_launcher.core.ending import Step, propose, then
 from rankwatch_launcher.core.events import Proposed, Signalled, StopStepSet, Tick
 from rankwatch_launcher.core.state import AttemptState, Running, Stopping, WaitingForPeers
 from rankwatch_launcher.outcome import PREEMPTED, STOPPED
+
+BY_SIGNAL = "the ranks get SIGTERM"
 
 
 def on_requests(state: AttemptState, requests: Sequence[RankRequest], at: float) -> Step:
@@ -60,9 +72,8 @@ def on_directive(state: AttemptState, directive: Directive, at: float) -> Step:
     """A save-and-stop directive."""
     if directive.stop_step is not None:
         return state, (SetStopStep(directive.stop_step, directive),)
-    text = f"graceful stop: {directive.reason}; sending SIGTERM to the ranks"
     return _begin(state, directive, at), (
-        Log(text, warning=False),
+        Show(ConsoleWord.SAVE, directive.reason, (BY_SIGNAL,)),
         SignalRanks(signal.SIGTERM),
         Ack(directive, AckState.DONE),
     )
@@ -76,12 +87,13 @@ def on_step_set(state: AttemptState, event: StopStepSet) -> Step:
         if not event.agreed:
             return state, (answer,)
         request, grace = origin.request, state.site.stop_grace
-        log = Log(f"{request.reason}; all ranks save and stop after step {origin.step}, within {grace:g} s")
+        how = f"all ranks save and stop after step {origin.step}, within {grace:g} s"
+        log = Show(ConsoleWord.SAVE, request.reason, (how,))
         return _begin(state, origin, event.at), (answer, log, *_announcement(state, request))
     step = origin.stop_step
     if event.agreed:
-        log = Log(f"graceful stop after step {step}: {origin.reason}", warning=False)
-        return _begin(state, origin, event.at), (log, Ack(origin, AckState.DONE))
+        shown = Show(ConsoleWord.SAVE, origin.reason, (f"all ranks save and stop after step {step}",))
+        return _begin(state, origin, event.at), (shown, Ack(origin, AckState.DONE))
     if furthest is not None and step is not None and furthest >= step:
         return state, (Ack(origin, AckState.REFUSED, f"a rank here has completed step {furthest}", furthest),)
     return state, (Ack(origin, AckState.REFUSED, "a rank here has no slots: it did not call rankwatch.init()"),)
@@ -110,15 +122,15 @@ def _ask(state: AttemptState, reason: str, outcome: str, at: float) -> Step:
     if state.requested is not None:
         return state, ()
     request = StopRequest(reason, state.site.node, outcome)
-    log = Log(f"{reason}; requesting a graceful stop of all ranks")
+    log = Log(f"{reason}; requesting a graceful stop of all ranks", warning=False)
     return replace(state, requested=(request, at)), (log, RequestStop(request))
 
 
 def _follow(state: AttemptState, proposal: StopProposal, at: float) -> Step:
     if proposal.step is not None:
         return state, (SetStopStep(proposal.step, proposal),)
-    why = "the script does not call rankwatch.should_stop() on every rank, or has completed no step yet"
-    log = Log(f"{proposal.request.reason}; sending SIGTERM to the ranks, since {why}")
+    why = f"{BY_SIGNAL}: not every rank has called rankwatch.should_stop()"
+    log = Show(ConsoleWord.SAVE, proposal.request.reason, (why,))
     announced = _announcement(state, proposal.request)
     return _begin(state, proposal, at), (log, SignalRanks(signal.SIGTERM), *announced)
 
@@ -130,6 +142,8 @@ def _announcement(state: AttemptState, request: StopRequest) -> tuple[Effect, ..
 def _begin(state: AttemptState, origin: StopProposal | Directive, at: float) -> AttemptState:
     if isinstance(origin, StopProposal):
         grace, by_signal, request = state.site.stop_grace, origin.step is None, origin.request
+        if by_signal and state.site.shutdown_timeout is not None:
+            grace = state.site.shutdown_timeout
         return replace(state, stopping=Stopping(request.reason, at + grace, grace, request.state, by_signal=by_signal))
     grace, by_signal = origin.deadline, origin.stop_step is None
     return replace(state, stopping=Stopping(origin.reason, at + grace, grace, STOPPED, origin.incident_id, by_signal))

@@ -6,12 +6,16 @@ import math
 import signal
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from rankwatch.contract.messages import Directive, RankRequest
 from rankwatch_launcher.coordination.decisions import AttemptDecision, StopRequest
+from rankwatch_launcher.coordination.membership import poll_delay
 from rankwatch_launcher.core.exits import RankExit
 from rankwatch_launcher.outcome import FINISHED, STOPPED, Outcome
+
+AGREEMENT_SECONDS: Final = 10.0
+"""How long few launchers may take to agree on a stop step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +37,15 @@ class Site:
     first: bool = False
     """It is the job's first attempt."""
     stop_grace: float = 50.0
-    agreement_seconds: float = 10.0
-    """How long the launchers may take to agree on a stop step before the ranks here get SIGTERM."""
+    shutdown_timeout: float | None = None
+    """torchrun's, from SIGTERM to SIGKILL, where it is given."""
     kill_signal: int = signal.SIGKILL
     """What ends the ranks for a restart; another than SIGKILL precedes it."""
+
+    @property
+    def agreement_seconds(self) -> float:
+        """How long the launchers may take to agree on a stop step before the ranks here get SIGTERM."""
+        return AGREEMENT_SECONDS + 3 * poll_delay(self.nodes)
 
     @property
     def elsewhere(self) -> bool:
@@ -161,7 +170,6 @@ class AttemptState:
     exits: tuple[RankExit, ...] = ()
     """Those that were judged and reported, in that order; not of ranks that were killed."""
     stepped: bool = False
-    missing_script: str = ""
     complete: bool = False
     """See :class:`~rankwatch_launcher.core.events.Exited`."""
     stopping: Stopping | None = None

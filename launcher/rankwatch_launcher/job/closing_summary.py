@@ -2,26 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from rankwatch.cli.formatting import count, duration, percent
-from rankwatch.contract.enums import RESTARTS, VerdictKind
+from rankwatch.cli.formatting import count, duration, whole_percent
+from rankwatch.contract.enums import RESTARTS, ConsoleWord, VerdictKind
 from rankwatch.contract.text import one_line, operands
 from rankwatch.monitor_client import MonitorClient, MonitorError, path_of
+from rankwatch_launcher.log import event, logger, note
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
-from rankwatch_launcher.outcome import Outcome
+from rankwatch_launcher.outcome import FINISHED, PREEMPTED, STOPPED, Outcome
 
 TIMEOUT: Final = 3.0
 """Seconds for each question to the monitor."""
 SHOWN: Final = 5
 """Restarts with their reasons, the newest."""
+_WORDS: Final = {FINISHED: ConsoleWord.DONE, STOPPED: ConsoleWord.STOPPED, PREEMPTED: ConsoleWord.STOPPED}
 
 
-def summary(outcome: Outcome, discovery: MonitorDiscovery) -> list[str]:
-    """The last lines, made while the monitor is still there; without an answer of it they are fewer."""
+class Closing(NamedTuple):
+    """The last lines of a launcher."""
+
+    word: ConsoleWord
+    what: str
+    facts: tuple[str, ...]
+    restarts: tuple[str, ...] = ()
+    """One line each, the oldest first."""
+    report: tuple[str, ...] = ()
+    """The command that shows the job's record, or where that is; empty: nothing keeps one."""
+    job_id: str = ""
+    record: Path | None = None
+    """A file that the monitor beside the launcher has written, or was not able to; None: it is kept elsewhere."""
+
+    def show(self) -> None:
+        """Log the lines, once the monitor that writes the record has ended."""
+        if self.record is not None and not _has_job(self.record, self.job_id):
+            event(self.word, self.what, *self.facts)
+            logger.warning("no record of this job could be written to %s", self.record)
+        else:
+            event(self.word, self.what, *self.facts, *self.report)
+        for line in self.restarts:
+            note(line)
+
+
+def summary(outcome: Outcome, discovery: MonitorDiscovery) -> Closing:
+    """The last lines, made while the monitor is still there; without an answer of it they have less."""
+    job, incidents = _ask(discovery, outcome.job_id)
     try:
-        shown = lines(outcome, *_ask(discovery, outcome.job_id))
+        made = closing(outcome, job, incidents)
     except (
         TypeError,
         ValueError,
@@ -29,28 +61,35 @@ def summary(outcome: Outcome, discovery: MonitorDiscovery) -> list[str]:
         AttributeError,
         ArithmeticError,
     ):  # what answers is no monitor, or one of another version
-        shown = lines(outcome, {}, ())
-    where = [_where(discovery, outcome.job_id)] if discovery.monitor_url else []
-    return shown + where
+        job, made = {}, closing(outcome, {}, ())
+    if not discovery.monitor_url:
+        return made
+    report = (
+        _report(discovery, outcome.job_id) if job or discovery.record else ("the monitor did not answer at the end",)
+    )
+    return made._replace(report=report, job_id=outcome.job_id, record=discovery.record)
 
 
-def lines(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mapping[str, Any]]) -> list[str]:
+def closing(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mapping[str, Any]]) -> Closing:
     """How the job ended, and why it was restarted; ``incidents`` has the newest first."""
     restarts = max(outcome.restarts, int(job.get("restarts") or 0))
     facts = []
     step = job.get("iteration")
     if (step := outcome.iteration if step is None else step) is not None:
-        facts.append(f"step {step}")
+        facts.append(f"step {step:,}")
     if (goodput := job.get("goodput")) is not None:
-        facts += [f"goodput {percent(goodput)}", *(job.get("goodput_notes") or ())]
+        facts += [f"goodput {whole_percent(goodput)}", *map(str, job.get("goodput_notes") or ())]
     started, ended = job.get("started_at"), job.get("ended_at")
     if started and ended and ended > started:  # a monitor that came up after the ranks has seen no duration
-        facts.append(f"in {duration(ended - started)}")
+        facts.append(duration(ended - started))
     facts.append(count(restarts, "restart"))
-    shown = [f"job {outcome.job_id} {outcome.state}: {', '.join(facts)}"]
-    if outcome.reason and outcome.code:
-        shown.append(f"  because {one_line(outcome.reason)}")
-    return shown + _restarts(incidents)
+    if outcome.state == STOPPED or outcome.state == PREEMPTED:
+        facts.insert(0, "all ranks have saved" if outcome.code == 0 else "the ranks were killed")
+    elif outcome.cause and len(outcome.reason) > len(outcome.cause):  # what happened has been shown
+        facts.insert(0, one_line(outcome.reason[len(outcome.cause) :].lstrip(":; ")))
+    return Closing(
+        _WORDS.get(outcome.state, ConsoleWord.FAILED), facts[0], tuple(facts[1:]), tuple(_restarts(incidents))
+    )
 
 
 def _restarts(incidents: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -64,11 +103,12 @@ def _restarts(incidents: Sequence[Mapping[str, Any]]) -> list[str]:
             of_attempt.setdefault(incident["attempt"], incident)
     shown, told = [], dict[tuple[Any, ...], Any]()
     for attempt, incident in reversed(list(of_attempt.items())[:SHOWN]):
-        first, again = told.setdefault(_what(incident), attempt), incident.get("attempts_here", 0)
-        reason = one_line(str(incident["reason"])) if first == attempt else f"the same as in attempt {first}"
-        if again and first == attempt:
-            reason = f"it stood at the same place as {count(again, 'earlier attempt')}"
-        shown.append(f"  restarted attempt {attempt}: {reason}")
+        first = told.setdefault(_what(incident), attempt)
+        what = one_line(str(incident["label"])) if first == attempt else f"the same as in attempt {first}"
+        timeline = incident["timeline"]
+        at = time.strftime("%H:%M:%S", time.localtime(timeline["restarted"]))
+        lost = incident.get("steps_lost")
+        shown.append(f"restarted at {at}: {what}" + (f", {count(lost, 'step')} lost" if lost else ""))
     return shown
 
 
@@ -91,10 +131,19 @@ def _ask(discovery: MonitorDiscovery, job_id: str) -> tuple[Mapping[str, Any], S
         return {}, ()
 
 
-def _where(discovery: MonitorDiscovery, job_id: str) -> str:
+def _report(discovery: MonitorDiscovery, job_id: str) -> tuple[str, ...]:
     job = operands(job_id)
     if discovery.record is not None:
-        return f"its record: {discovery.record} (rankwatch report {job}, rankwatch open {job})"
+        return (f"rankwatch report {job}",)
     if discovery.holds_monitor:
-        return "its record is in the database of RANKWATCH_MONITOR_DATABASE"
-    return f"its record is kept by the monitor: rankwatch report {job} --monitor {discovery.monitor_url}"
+        return ("its record is in the database of RANKWATCH_MONITOR_DATABASE",)
+    return (f"rankwatch report {job} --monitor {discovery.monitor_url}",)
+
+
+def _has_job(record: Path, job_id: str) -> bool:
+    """Whether a record has the job: a full disk leaves a file without it, or none."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{record.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            return database.execute("SELECT 1 FROM jobs WHERE id = ?", (job_id,)).fetchone() is not None
+    except (sqlite3.Error, ValueError):
+        return False

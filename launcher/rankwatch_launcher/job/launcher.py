@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -22,7 +23,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
 
 from rankwatch.contract import env as environment
-from rankwatch.contract.enums import AckState, ProcessEventKind
+from rankwatch.contract.enums import AckState, ConsoleWord, ProcessEventKind
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.coordination.decisions import RestartBudget, StopRequest
@@ -32,7 +33,8 @@ from rankwatch_launcher.coordination.service import MembershipService
 from rankwatch_launcher.core import attempt_end
 from rankwatch_launcher.job import closing_summary
 from rankwatch_launcher.job.endings import ENDINGS, Whereabouts, outcome_of, store_timeout_reason
-from rankwatch_launcher.log import logger
+from rankwatch_launcher.job.node_gate import gate_of, measure_pairs
+from rankwatch_launcher.log import event, logger
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
 from rankwatch_launcher.node.evidence import EvidenceTaker
 from rankwatch_launcher.node.files import AttemptFiles
@@ -90,7 +92,7 @@ class Launcher:
         self._learned_limits = learned_limits
         self.outcome = Outcome(FAILED, CODE_FAILED, "the launcher itself has failed; see its log")
         """How it ended, once :meth:`run` has returned or raised."""
-        self.summary: list[str] = []
+        self.summary: closing_summary.Closing | None = None
         """The last lines for the console; empty if another launcher has them."""
 
     def run(self, entrypoint: str, arguments: Sequence[str]) -> None:
@@ -170,6 +172,9 @@ class Launch:
         stack.callback(self._conclude)
         self.rendezvous.on_standby = self._on_standby
         self.rendezvous.interrupted = interruption(options, self.me, self.session, self.rendezvous, self.signals)
+        self.rendezvous.gate = self.gate = gate_of(options, self.me, self.files, self.session)
+        if self.gate is not None:
+            stack.callback(self.gate.close)
         pool = PrewarmPool(options.prewarm, self.files.readings) if options.prewarm is not None else None
         if pool is not None:
             stack.callback(pool.close)
@@ -235,7 +240,10 @@ class Launch:
             directive,
         )
         self._launcher.outcome, level, text = outcome_of(raised, at)
-        logger.log(level, "%s", text)
+        if level == logging.WARNING:
+            event(ConsoleWord.STOP, text)
+        else:
+            logger.log(level, "%s", text)
         if directive is not None and at.received is None:
             self.session.directives.ack(directive, AckState.DONE, "no rank ran")
             if self.rendezvous.joined:
@@ -300,7 +308,11 @@ class Launch:
             config.nproc_per_node,
             config.role,
             preferred_rank=preferred_rank(config, os.environ),
+            checks=self.gate is not None,
         )
+        if self.gate is not None and options.node_check == "pairs" and config.max_nodes > 1:
+            patience = rules.last_call, float(config.rdzv_configs.get("join_timeout", JOIN_SECONDS))
+            self.rendezvous.before_joining = partial(measure_pairs, config, options, me, self.gate, patience)
         budget = RestartBudget(config.max_restarts, Policy().changed(options.policy).max_no_progress)
 
         def on_lost(member: Member, attempt: int, reason: str) -> None:

@@ -12,11 +12,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from rankwatch.contract.enums import AckState, DirectiveKind
+from rankwatch.contract.enums import AckState, ConsoleWord, DirectiveKind
 from rankwatch.contract.messages import Directive
-from rankwatch_launcher.log import logger
+from rankwatch_launcher.log import event
+
+_WORDS: Final = {
+    DirectiveKind.RESTART: ConsoleWord.RESTART,
+    DirectiveKind.STOP: ConsoleWord.STOP,
+    DirectiveKind.SAVE_AND_STOP: ConsoleWord.SAVE,
+}
+"""Of directives that come without a word."""
 
 
 class DirectiveTarget(Protocol):
@@ -45,10 +52,6 @@ class DirectiveInbox:
         self._target = target
         self._ack = ack
         self._queue: collections.deque[Directive] = collections.deque()
-        self._suspected: str | None = None
-        """The incident that was logged."""
-        self._told: tuple[str | None, bool, str] | None = None
-        """What was logged of an incident that nothing is done about: the suspicion, or the hang."""
         self.wake, self._wake_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def receive(self, directive: Directive) -> None:
@@ -57,38 +60,31 @@ class DirectiveInbox:
             self._target.apply_settings(directive.settings)
             self.ack(directive, AckState.DONE)
         elif directive.kind is DirectiveKind.TELL:
-            self._tell(directive)
+            self._show(directive)
             self.ack(directive, AckState.DONE)
         elif 0 < directive.attempt < self._target.attempt:
             self.ack(directive, AckState.SUPERSEDED, f"attempt {self._target.attempt} runs here")
         elif directive.kind is DirectiveKind.CAPTURE:
-            self._log_suspicion(directive)
             threading.Thread(target=self._capture, args=(directive,), name="rankwatch-capture", daemon=True).start()
         else:
+            self._show(directive)
             self._queue.append(directive)
             self.wake_up()
 
-    def _log_suspicion(self, directive: Directive) -> None:
-        """Log a suspected hang once: until it is confirmed, or not, a terminal shows nothing else of it."""
-        if directive.watch and directive.incident_id != self._suspected:
-            self._suspected = directive.incident_id
-            logger.warning(
-                "a hang is suspected and looked at, nothing is stopped yet: %s ('rankwatch status' shows what follows)",
-                directive.reason.rstrip(". "),
-            )
-
-    def _tell(self, directive: Directive) -> None:
-        """Log what is known of a suspicion or a hang that is not acted on now, each once."""
-        told = directive.incident_id, directive.suspected, directive.proof
-        if told == self._told:
+    def _show(self, directive: Directive) -> None:
+        """Show what the monitor has found, in its words, and what follows if nothing is done now."""
+        known = directive.word in tuple(ConsoleWord)  # a newer monitor may have others
+        word = ConsoleWord(directive.word) if known else _WORDS.get(directive.kind)
+        if word is None:
             return
-        self._told = told
-        what = "a hang is suspected" if directive.suspected else "the ranks hang"
-        then = directive.follows or "nothing is stopped"
+        lines = directive.headlines or (directive.reason.rstrip(". "),)
+        follows: tuple[str, ...] = ()
+        if directive.kind is DirectiveKind.TELL and word in (ConsoleWord.SUSPECT, ConsoleWord.HANG):
+            follows = (directive.follows or "nothing is stopped",)
         if directive.acts_in is not None:
             at = time.strftime("%H:%M:%S", time.localtime(time.time() + directive.acts_in))
-            then = f"{then}; the ranks are restarted at {at} unless they make progress"
-        logger.warning("%s: %s (%s)", what, directive.reason.rstrip(". "), then)
+            follows = (*follows, f"restart at {at} unless the ranks go on")
+        event(word, lines, *follows)
 
     def wake_up(self) -> None:
         """Wake the agent's loop."""

@@ -14,7 +14,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from rankwatch.contract import access, env, job_id, records
 from rankwatch_launcher.coordination.rendezvous import Rendezvous
-from rankwatch_launcher.log import logger
+from rankwatch_launcher.log import logger, watching
 from rankwatch_launcher.monitor import process
 from rankwatch_launcher.monitor.process import KeptRecords, LocalMonitor
 from rankwatch_launcher.options import Options
@@ -77,7 +77,7 @@ class MonitorDiscovery:
         self._run = uuid4().hex
         self._options = options
         self._connect = connect
-        self._endpoint_host = parse_rendezvous_endpoint(endpoint, default_port=0)[0] if endpoint else ""
+        self._endpoint_host = _host_of(endpoint)
         self._monitor: LocalMonitor | None = None
         self._job_id = options.job_id or job_id.usable(f"{options.job_name}-{uuid4().hex[:8]}")
         self._done = False
@@ -221,6 +221,7 @@ class MonitorDiscovery:
 
     def _attach(self, url: str, token: str, monitor: LocalMonitor | None = None, *, patience: float = 0.0) -> None:
         self.monitor_url, self.token = url, token
+        watching(self._job_id, url)
         os.environ[env.MONITOR_URL] = url
         os.environ[env.JOB_ID] = self._job_id
         os.environ[env.JOB_NAME] = self._options.job_name
@@ -231,6 +232,14 @@ class MonitorDiscovery:
             os.environ[env.TOKEN] = ranks_token
         ready = monitor.wait_ready if monitor is not None else None
         self._connect(self._job_id, url, token, ready=ready, patience=patience)
+
+
+def _host_of(endpoint: str) -> str:
+    """The host of an endpoint; that of a file is not one, but not this host alone either."""
+    try:
+        return parse_rendezvous_endpoint(endpoint, default_port=0)[0] if endpoint else ""
+    except ValueError:
+        return endpoint
 
 
 def _own_ingest(url: str, token: str) -> str:

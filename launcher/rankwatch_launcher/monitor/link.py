@@ -203,7 +203,7 @@ class MonitorLink:
         self._after = answers.whole(answer, "last_directive")
         self._log_reachable()
         if not self._was_registered:
-            logger.info("connected to the monitor at %s as job %s", self.url, self.job_id)
+            logger.debug("connected to the monitor at %s as job %s", self.url, self.job_id)
         self.on_registered(answers.settings_of(answer), self._was_registered)
         self._was_registered = True
         self._registered.set()

@@ -176,7 +176,7 @@ class LocalMonitor:
             if not self._ready.is_set() and self._read_ready() is not None:
                 self._publish_access()
                 self._ready.set()
-                self._log_address()
+                self._warn_without_page()
                 self._prune()
             self._log.show_warnings()
             code = self._process.poll()
@@ -222,11 +222,9 @@ class LocalMonitor:
         except OSError as error:
             logger.warning("commands on this machine will not find the monitor by themselves: %s", error)
 
-    def _log_address(self) -> None:
-        if (self._read_ready() or {}).get("page", True):
-            logger.info("monitor page of this job: %s/ (rankwatch open %s)", self.url, self._job_id)
-        else:
-            logger.warning("monitor of this job: %s, without a page, which this installation lacks", self.url)
+    def _warn_without_page(self) -> None:
+        if not (self._read_ready() or {}).get("page", True):
+            logger.warning("the monitor has no page, which this installation lacks: use rankwatch status")
 
     def _read_ready(self) -> dict[str, Any] | None:
         try:

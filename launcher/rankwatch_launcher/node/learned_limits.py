@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from rankwatch.contract import env, ft_state
-from rankwatch.contract.files import replace_file
+from rankwatch.contract import env, ft_state, text
+from rankwatch.contract.files import read_file, replace_file
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch_launcher.log import logger
 
@@ -38,7 +38,7 @@ class LearnedLimitsFile:
     def __init__(self, path: str = "") -> None:
         self.loaded: Mapping[str, Any] = {}
         """What earlier runs learned, in the layout of the file; empty: nothing."""
-        self._path = path
+        self.path = self._path = path
         self._unreadable = False
         self._has_rank_0 = False
         self._job_finished = False
@@ -173,12 +173,11 @@ def _parse(path: Path) -> Mapping[str, Any]:
         OSError: it cannot be read.
         ValueError: it holds no JSON object.
     """
-    with path.open("rb") as file:
-        body = file.read(MAX_BYTES + 1)
-    if len(body) > MAX_BYTES:
-        raise ValueError(f"larger than {MAX_BYTES} bytes")
+    body = read_file(path, MAX_BYTES)
     try:
         content = json.loads(body, parse_constant=_reject_constant)
+    except json.JSONDecodeError as error:
+        raise ValueError(text.not_json(error)) from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(content, Mapping):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -11,8 +12,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from rankwatch.contract.enums import AckState, NodeRole, NoticeKind, ProcessEventKind, RankRequestKind
-from rankwatch.contract.intervals import omits_redundant_reports
+from rankwatch.contract.intervals import evidence_spread, omits_redundant_reports
 from rankwatch.contract.messages import Directive, NodeRegistration, ProcessEvent, RankRequest, RunClaim
+from rankwatch.contract.node_checks import CheckResult
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher.coordination.decisions import RestartBudget
 from rankwatch_launcher.log import logger
@@ -51,6 +53,8 @@ class MonitorSession:
         self.learned_limits = learned_limits or LearnedLimitsFile()
         self.facts: dict[str, str] = {}
         self.role = (NodeRole.ACTIVE, "")
+        self.checks: tuple[CheckResult, ...] = ()
+        """What the last checks of this node found."""
         self.run = ""
         """Identity of this start of the job, the same for all its launchers."""
         self._job_name, self._policy, self._min_nodes = job_name, dict(policy or {}), min_nodes
@@ -119,7 +123,25 @@ class MonitorSession:
             ft_state=self.learned_limits.loaded,
             run=self.run,
             min_nodes=self._min_nodes,
+            checks=self.checks,
         )
+
+    def checked(self, results: tuple[CheckResult, ...]) -> None:
+        """The node was checked; the monitor is told what it does not know yet."""
+        known, self.checks = self.checks, tuple(each.brief() for each in results)
+        if self._link is not None and known != self.checks:
+            delay = random.random() * evidence_spread(self._files.launchers)
+            self._link.post("nodes", lambda: asdict(self.registration()), delay=delay)
+
+    @property
+    def monitor_url(self) -> str:
+        """The monitor's address; empty: none is known yet."""
+        return self._link.url if self._link is not None else ""
+
+    @property
+    def job_id(self) -> str:
+        """The job's id at the monitor; empty: not known yet."""
+        return self._link.job_id if self._link is not None else ""
 
     def prepared(self, folder: Path) -> None:
         """The ranks of an attempt are about to start; ``folder`` has their slots."""

@@ -130,7 +130,7 @@ class PrewarmPool:
             worker.kill()
             self._log_once(f"local rank {local_rank} starts as a fresh process, not prewarmed: {problem}")
             return None
-        logger.info("local rank %d starts from a prewarmed worker (pid %d)", local_rank, worker.process.pid)
+        logger.debug("local rank %d starts from a prewarmed worker (pid %d)", local_rank, worker.process.pid)
         return worker.process
 
     def started(self, local_rank: int, pid: int) -> None:
@@ -295,7 +295,7 @@ class PrewarmPool:
     def _log_once(self, line: str) -> None:
         if line not in self._logged:
             self._logged.add(line)
-            logger.info("%s", line)
+            logger.debug("%s", line)
 
 
 def difference(worker: PrewarmedWorker, argv: Sequence[str], environment: Mapping[str, str]) -> str:

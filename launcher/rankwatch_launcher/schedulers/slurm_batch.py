@@ -22,6 +22,7 @@ the command ends                               ``retry_policy`` decides by the l
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import select
@@ -36,6 +37,7 @@ from typing import Any, Final
 
 from rankwatch.cli.parser import Parser
 from rankwatch.contract import env as environment
+from rankwatch.contract.files import read_file
 from rankwatch.contract.messages import read
 from rankwatch.contract.text import decoded
 from rankwatch_launcher import procfs, retry_policy
@@ -60,6 +62,8 @@ LAUNCHER_SEARCH_SECONDS: Final = 20.0
 """How long a launcher that handles SIGTERM is searched for: one that just started still imports torch."""
 SEARCH_INTERVAL: Final = 0.25
 LAUNCHES: Final = "launches.jsonl"
+LARGEST_HISTORY: Final = 16 << 20
+"""Bytes of it; a launch takes one or two thousand."""
 NODE: Final = "{node}"
 """Placeholder in the name of an outcome file, so that no launcher overwrites another's."""
 
@@ -338,6 +342,8 @@ class LaunchHistory:
             OSError: it cannot be created or written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        if (self.folder / LAUNCHES).exists():
+            self._lines()  # a pipe would be waited for
         with (self.folder / LAUNCHES).open("a"):
             pass
         self._take_outcomes()
@@ -349,7 +355,7 @@ class LaunchHistory:
     def past(self, limit: int) -> PastLaunches:
         """Totals over the recorded launches; ``limit`` is the number of launches in a row without progress."""
         launches, used, progress = 0, 0, Progress(limit)
-        for line in (self.folder / LAUNCHES).read_text(errors="replace").splitlines():
+        for line in self._lines():
             try:
                 record: Any = decoded(line)
                 outcome = read(Outcome, record["outcome"]) if record["outcome"] else None
@@ -358,6 +364,12 @@ class LaunchHistory:
                 continue  # truncated by a full disk, or edited
             launches, used, progress = launches + 1, used + counted, progress.then(outcome)
         return PastLaunches(launches, used, progress)
+
+    def _lines(self) -> list[str]:
+        try:
+            return read_file(self.folder / LAUNCHES, LARGEST_HISTORY, errors="replace").splitlines()
+        except ValueError as error:
+            raise OSError(errno.EFBIG, str(error), str(self.folder / LAUNCHES)) from None
 
     def record(
         self, outcome: Outcome | None, code: int, verdict: Done | Again | GiveUp, place: Mapping[str, str]

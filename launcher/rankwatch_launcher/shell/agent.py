@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -25,7 +24,6 @@ from rankwatch.contract import env
 from rankwatch.contract.policy import Policy
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.coordination.decisions import RestartBudget
-from rankwatch_launcher.coordination.membership import poll_delay
 from rankwatch_launcher.coordination.rendezvous import Rendezvous, workers_of
 from rankwatch_launcher.core.ending import KILL_SECONDS
 from rankwatch_launcher.core.exits import RankExit
@@ -46,9 +44,6 @@ from rankwatch_launcher.shell.ranks import RankProcesses
 from rankwatch_launcher.shell.signals import Signals
 from rankwatch_launcher.stacks.capture import STACK_SIGNAL
 from rankwatch_launcher.torch_compat import DistError
-
-AGREEMENT_SECONDS: Final = 10.0
-"""How long few launchers may take to agree on a stop step."""
 
 
 class Agent(LocalElasticAgent):
@@ -90,7 +85,6 @@ class Agent(LocalElasticAgent):
             rendezvous,
             signals,
             budget=RestartBudget(spec.max_restarts, Policy().changed(options.policy).max_no_progress),
-            missing_script=lambda: missing_script(spec),
             stuck_seconds=self._stuck_seconds,
             reap=self._reap,
             pool=pool,
@@ -110,7 +104,8 @@ class Agent(LocalElasticAgent):
         self._signals.polled = False
         with self.record_duration("RENDEZVOUS"):
             place, info = handler.next_attempt()
-        worker_group.workers = workers_of(place, spec.local_world_size)
+        with self.record_duration("ASSIGN_WORKER_RANKS"):
+            worker_group.workers = workers_of(place, spec.local_world_size)
         assert info.bootstrap_store_info is not None
         group: Any = worker_group  # torch declares these as None
         group.store = info.store
@@ -172,7 +167,7 @@ class Agent(LocalElasticAgent):
             spares=options.spares > 0,
             first=rendezvous.attempt == 1 and self._starts == 1,
             stop_grace=options.stop_grace,
-            agreement_seconds=AGREEMENT_SECONDS + 3 * poll_delay(rendezvous.world_size),
+            shutdown_timeout=options.shutdown_timeout,
             kill_signal=signal.Signals[name] if name else signal.SIGKILL,
         )
 
@@ -209,14 +204,3 @@ def _failure(exit_: RankExit, context: PContext | None) -> ProcessFailure:
     except (ValueError, KeyError, TypeError):
         # The rank died while it wrote its error file.
         return ProcessFailure(exit_.local_rank, exit_.pid, exit_.code, "")
-
-
-def missing_script(spec: WorkerSpec) -> str:
-    """The script's path if the ranks are Python and it does not exist; empty: it does, or it is no file (``-m``)."""
-    arguments = list(spec.args)
-    if spec.entrypoint != os.getenv("PYTHON_EXEC", sys.executable):
-        return ""
-    while arguments and arguments[0] in ("-u",):
-        arguments.pop(0)
-    script = str(arguments[0]) if arguments else ""
-    return script if script and not script.startswith("-") and not os.path.exists(script) else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,14 +17,15 @@ from typing import Final
 
 from torch.distributed.elastic.multiprocessing import PContext
 
+from rankwatch.contract import env
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import RankLog, RankStack
+from rankwatch.contract.text import operands
 from rankwatch.recording.shared_slots import PHASE_SHUT_DOWN
 from rankwatch_launcher.coordination.decisions import RESTART, RestartBudget, StopProposal
 from rankwatch_launcher.coordination.membership import LOOP_SECONDS, poll_seconds
 from rankwatch_launcher.coordination.rendezvous import Rendezvous
 from rankwatch_launcher.core import attempt_end, effects, events
-from rankwatch_launcher.core.attempt_end import CODE_NO_SCRIPT
 from rankwatch_launcher.core.exits import RankError, RankExit
 from rankwatch_launcher.core.state import (
     AttemptState,
@@ -35,7 +37,7 @@ from rankwatch_launcher.core.state import (
     WaitingForPeers,
 )
 from rankwatch_launcher.core.step import step, takes_directives
-from rankwatch_launcher.log import logger
+from rankwatch_launcher.log import event, logger, note
 from rankwatch_launcher.node.attempt import RankProcess
 from rankwatch_launcher.node.evidence import EvidenceTaker
 from rankwatch_launcher.node.files import AttemptFiles
@@ -65,7 +67,6 @@ class Surroundings:
     signals: Signals
     budget: RestartBudget
     """What the launcher was configured with."""
-    missing_script: Callable[[], str]
     stuck_seconds: Callable[[], float]
     """How long a rank has been stuck in the kernel, if that is too long; 0: none is."""
     reap: Callable[[], None]
@@ -142,7 +143,6 @@ class Loop:
             exits,
             requests,
             stepped=self._files.steps() is not None,
-            missing_script=self._around.missing_script() if any(e.code == CODE_NO_SCRIPT for e in exits) else "",
             complete=self._files.complete(),
         )
 
@@ -245,7 +245,13 @@ class Loop:
         session, rendezvous, attempt = self._session, self._rendezvous, self.state.site.attempt
         match effect:
             case effects.Log(text, warning):
-                logger.log(logging.WARNING if warning else logging.INFO, "%s", text)
+                logger.log(logging.WARNING if warning else logging.DEBUG, "%s", text)
+            case effects.Show(word, what, more):
+                job = os.environ.get(env.JOB_ID, "")  # set once a monitor is known
+                if word is not None:
+                    event(word, what, *more)
+                else:
+                    note(what, *((f"rankwatch incidents {operands(job)}",) if job else ()))
             case effects.Report(kind, reason, details):
                 session.report(kind, reason, **details)
             case effects.Ack(directive, state, detail, furthest):

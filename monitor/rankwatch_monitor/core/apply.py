@@ -24,6 +24,7 @@ import numpy as np
 
 from rankwatch.contract.enums import AckState, JobState, ProcessEventKind, ProcessState
 from rankwatch.contract.messages import Evidence, NodeObservation, NodeRegistration, ProcessEvent
+from rankwatch.contract.node_checks import failed
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION
 from rankwatch_monitor.core import attempts, liveness, node_loss, nodes
 from rankwatch_monitor.core.events import (
@@ -36,8 +37,13 @@ from rankwatch_monitor.core.events import (
 )
 from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.incident import notices
-from rankwatch_monitor.core.incident.state_machine import DirectiveRefused, EvidenceReceived, transition
-from rankwatch_monitor.core.incident_record import find_incident
+from rankwatch_monitor.core.incident.state_machine import (
+    DirectiveRefused,
+    EvidenceReceived,
+    NodeFailedChecks,
+    transition,
+)
+from rankwatch_monitor.core.incident_record import NodeChecked, find_incident
 from rankwatch_monitor.core.inferred_progress import infer
 from rankwatch_monitor.core.job import Ending, Job, Node, StopRequest
 from rankwatch_monitor.core.ranks import ALIVE, EXITED, PROCESS_CODES, UNINTERRUPTIBLE
@@ -72,6 +78,9 @@ def apply(job: Job, event: JobEvent, now: float) -> None:
             job.nodes_version += 1
         case NodeRegistration():
             nodes.register(job, event, now)
+            if (incident := job.open_incident) is not None and (unfit := failed(event.checks)):
+                checks = tuple(NodeChecked(event.node, event.host, result) for result in unfit)
+                transition(incident, NodeFailedChecks(checks), now)
             if event.attempt > job.attempt and attempts.launcher_may_begin(job, event.node, event.attempt, now):
                 job.begin_attempt(event.attempt, now)
             job.nodes_version += 1

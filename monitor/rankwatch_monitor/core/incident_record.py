@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 from rankwatch.cli.formatting import count
 from rankwatch.contract.enums import Action, Proof, VerdictKind
 from rankwatch.contract.messages import Evidence, RankLog, Wait
+from rankwatch.contract.node_checks import CheckResult
+from rankwatch.contract.node_checks import sentence as sentence_of_check
 from rankwatch_monitor.core.cause import Detection, Shown, Unnamed
 from rankwatch_monitor.core.hang.proof import PROVEN
 from rankwatch_monitor.core.hang.stacks import Stacks
@@ -137,6 +139,33 @@ class Timeline:
     first_step: float | None = None
 
 
+MOST_NODES_CHECKED: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChecked:
+    """A node that failed a check."""
+
+    node: str
+    host: str
+    result: CheckResult
+
+    def to_json(self) -> dict[str, Any]:
+        """As the API returns it."""
+        return {"node": self.node, "host": self.host, **shown_check(self.result)}
+
+
+def shown_check(result: CheckResult) -> dict[str, Any]:
+    """A result as the API returns it, with its words."""
+    return {
+        "name": result.name,
+        "state": str(result.state),
+        "reason": result.reason or None,
+        "evidence": dict(result.evidence),
+        "text": sentence_of_check(result) if result.reason else "",
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Incident:
     """One fault, or one order of a person, from detection to recovery. Field names are those of the stored JSON."""
@@ -203,6 +232,8 @@ class Incident:
     stacks: Stacks = field(default_factory=Stacks)
     logs: tuple[RankLog, ...] = ()
     """Ends of the logs of the first ranks that failed; see :data:`~rankwatch.contract.messages.LOGGED_RANKS`."""
+    node_checks: tuple[NodeChecked, ...] = ()
+    """Nodes that failed a check while it was open, at most :data:`MOST_NODES_CHECKED`."""
 
     @property
     def section(self) -> str | None:
@@ -317,6 +348,7 @@ class Incident:
             "timeline": asdict(self.timeline),
             "steps_lost": self.steps_lost,
             "furthest_iteration": self.furthest_iteration,
+            "node_checks": [each.to_json() for each in self.node_checks],
         }
 
 

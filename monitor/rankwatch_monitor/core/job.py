@@ -23,8 +23,8 @@ import json
 import math
 from array import array
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Hashable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -89,7 +89,13 @@ _REGISTRATION: Final = tuple(each.name for each in fields(NodeRegistration))
 
 def registration_bytes(registration: NodeRegistration) -> int:
     """The length of a registration as JSON."""
-    return len(json.dumps({name: getattr(registration, name) for name in _REGISTRATION}))
+    return len(json.dumps(registration_to_json(registration)))
+
+
+def registration_to_json(registration: NodeRegistration) -> dict[str, Any]:
+    """A registration as JSON. A shallow copy, but for its few checks, as large jobs have 10,000 of them."""
+    body = {name: getattr(registration, name) for name in _REGISTRATION}
+    return body | {"checks": [asdict(each) for each in registration.checks]}
 
 
 @dataclass(slots=True)
@@ -300,6 +306,8 @@ class Job:
         """When a rank was last heard, at the latest known before ``columns`` were."""
         self.late_exits = False
         """Exits of the previous attempt were reported after this one had begun; they are looked at once."""
+        self.told: dict[str, Hashable] = {}
+        """By incident and straggler: what the launchers' consoles show of it (:mod:`.console`). Not stored."""
         self.distrust_until = 0.0
         """Until then no newcomer begins an attempt."""
         # Judgement.

@@ -15,13 +15,15 @@ was lost, or has ended in an earlier attempt   no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from rankwatch.contract import ft_state
 from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.messages import NodeObservation, NodeRegistration
+from rankwatch.contract.node_checks import CheckName, failed
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.job import Job, Node
 
@@ -41,7 +43,7 @@ def register(job: Job, registration: NodeRegistration, now: float) -> None:
     policy = job.policy if same_policy else job.policy.changed(changes)
     if job.ended is not None and known is None:
         job.begin_run(now)
-    kept = replace(registration, ft_state={}, facts=_shared_facts(job, registration))
+    kept = replace(registration, ft_state={}, **_shared(job, registration))
     fresh = Node(kept, now, registration.attempt, known.ranks if known else set())
     if known is not None and known.registration.launcher_pid == registration.launcher_pid:
         fresh.role, fresh.role_reason = known.role, known.role_reason
@@ -54,10 +56,14 @@ def register(job: Job, registration: NodeRegistration, now: float) -> None:
     job.policy = policy
 
 
-def _shared_facts(job: Job, registration: NodeRegistration) -> Mapping[str, str]:
-    """The facts of a registration, or the equal ones of the launcher that came last: those of a job differ little."""
+def _shared(job: Job, registration: NodeRegistration) -> dict[str, Any]:
+    """Facts and checks of a registration, or the equal ones of the launcher that came last: they differ little."""
     last = next(reversed(job.nodes.values()), None)
-    return last.registration.facts if last and last.registration.facts == registration.facts else registration.facts
+    before = last.registration if last is not None else registration
+    return {
+        "facts": before.facts if before.facts == registration.facts else registration.facts,
+        "checks": before.checks if before.checks == registration.checks else registration.checks,
+    }
 
 
 def forget_idle(job: Job) -> bool:
@@ -120,6 +126,15 @@ def of_role(job: Job, role: NodeRole) -> dict[str, Node]:
 def counts(job: Job) -> dict[NodeRole, int]:
     """Live launchers by role; 0 once the job has ended."""
     return {role: 0 if job.ended is not None else len(of_role(job, role)) for role in NodeRole}
+
+
+def failing(job: Job) -> dict[CheckName, int]:
+    """Live launchers whose node fails a check, by its name, zeros too; none of a job whose nodes are not checked."""
+    live = [node for role in NodeRole for node in of_role(job, role).values()] if job.ended is None else []
+    if not any(node.registration.checks for node in live):
+        return {}
+    names = Counter(each.name for node in live for each in failed(node.registration.checks))
+    return {name: names[name] for name in CheckName}
 
 
 def title(job: Job, name: str) -> str:

@@ -49,6 +49,7 @@ SETTLED: Final = 60.0
 DAY: Final = 86_400.0
 LASTING: Final = 10
 """Windows from which on their median is a signal of its own."""
+FEW_RANKS: Final = 64
 RUN: Final = 4
 """Windows in a row that show a rank behind from which on they are evidence together."""
 ALIKE: Final = 3.0
@@ -336,7 +337,7 @@ def _in_a_row(job: Job) -> Bools:
         of=1,
         alarms_a_day=policy.straggler_alarms_per_day,
     )
-    limit = lateness.needed_sigmas(chance) * sigma / np.sqrt(RUN)
+    sigmas = lateness.needed_sigmas(chance) / np.sqrt(RUN)
     run_TXR = np.lib.stride_tricks.sliding_window_view(signal_TR[:, chosen], RUN, axis=0)
     recent = slice(-policy.straggler_windows_needed, None)
     least_X, mean_X = run_TXR[recent].min(axis=-1), run_TXR[recent].mean(axis=-1)
@@ -345,6 +346,9 @@ def _in_a_row(job: Job) -> Bools:
     numbers = _surveyed(np.arange(float(signal_TR.shape[1]))[None])[0]
     for place, rank in enumerate(chosen):
         others = float(np.nanmax(most_R[numbers != rank], initial=0.0))
+        # Its own variation is no noise of the others: of few ranks it would be a large part of it.
+        known = lateness.noise(surveyed_TR[:, numbers != rank]) if len(numbers) <= FEW_RANKS else sigma
+        limit = sigmas * (sigma if np.isnan(known) else known)
         alone = max(policy.straggler_slowdown, ALIKE * others)
         none_R[rank] = bool(((least_X[:, place] > alone) & (mean_X[:, place] > limit)).any())
     return none_R

@@ -39,6 +39,7 @@ class Turns:
         self._scheduled = False
         self._began: float | None = None
         """CPU time at which the last one began; None: it has been accounted for."""
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def turn(self, sender: str) -> None:
         """Wait for the turn of a sender."""
@@ -49,6 +50,9 @@ class Turns:
     async def held(self, sender: str) -> AsyncIterator[Callable[[], None]]:
         """Wait for the turn of a sender, and hold it until the context ends or what it gives is called."""
         loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # what was left for the next turn of another loop never runs
+            self._loop, self._held, self._scheduled, self._began = loop, 0, False, None
+            self._lines.clear()
         waiting: asyncio.Future[None] = loop.create_future()
         self._lines.setdefault(sender, deque()).append(waiting)
         if not self._scheduled:
@@ -57,7 +61,7 @@ class Turns:
 
         def release() -> None:
             nonlocal holds
-            if holds and waiting.done() and not waiting.cancelled():
+            if holds and loop is self._loop and waiting.done() and not waiting.cancelled():
                 holds = False
                 self._held -= 1
                 if not self._scheduled:

@@ -22,6 +22,7 @@ from rankwatch.contract.messages import (
     ProcessEvent,
     RankStack,
 )
+from rankwatch.contract.node_checks import MAX_CHECKS
 
 LARGEST: Final = 2**63 - 1
 """The largest value of a column over ranks."""
@@ -131,6 +132,8 @@ def clean(message: Message, longest: int) -> Message:
             changed[name] = words[:longest]
     if isinstance(message, NodeRegistration) and any(len(words) > longest for words in message.facts.values()):
         changed["facts"] = {name: words[:longest] for name, words in message.facts.items()}
+    if isinstance(message, NodeRegistration) and message.checks:
+        changed["checks"] = tuple(each.bounded() for each in message.checks[:MAX_CHECKS])
     return replace(message, **changed) if changed else message
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from rankwatch.contract.messages import Directive, NodeObservation, NodeRegistration
-from rankwatch_monitor.core import nodes, straggler_detector
+from rankwatch_monitor.core import console, nodes, straggler_detector
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Effect, Issue
 from rankwatch_monitor.core.events import JobEvent, PolicyChanged, RankReport
@@ -120,7 +120,8 @@ class JobPlayer:
 
     def evaluate(self, now: float) -> list[Effect]:
         """Evaluate the job now; returns the effects, including settings for the launchers."""
-        effects = straggler_detector.score_now(self.job, advance(self.job, now))
+        decided = straggler_detector.score_now(self.job, advance(self.job, now))
+        effects = [each for effect in decided for each in console.worded(self.job, effect)]
         self._evaluated_at, self._evaluated_with = now, self._durations_version()
         effects += self._push_settings(now)
         self._schedule(now)
@@ -202,12 +203,10 @@ class JobPlayer:
             return NEVER
         if last is None:
             return self._evaluated_at
-        first = last.at + PUSH_INTERVAL
-        return (
-            first
-            if self._evaluated_at < first
-            else max(last.at + PUSH_ALL_INTERVAL, self._evaluated_at + PUSH_INTERVAL)
-        )
+        for soonest in (last.at + PUSH_INTERVAL, last.at + PUSH_ALL_INTERVAL):
+            if self._evaluated_at < soonest:
+                return soonest
+        return self._evaluated_at + PUSH_INTERVAL
 
     def _silence_at(self, now: float) -> float:
         """The earliest time at which a rank may become silent, or be found never to have started."""

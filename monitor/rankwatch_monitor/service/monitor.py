@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from rankwatch.contract.enums import JobState, ProcessEventKind
 from rankwatch.contract.messages import Directive, Evidence, NodeRegistration, ProcessEvent
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core import attempts, goodput_accounting, straggler_detector
+from rankwatch_monitor.core import attempts, console, goodput_accounting, straggler_detector
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.events import JobEvent, Order, PolicyChanged, RankIdentity, RankReport
@@ -73,6 +73,9 @@ _MOST_SHED: Final = 16
 """Refused reports without a job of which a tick notes the jobs."""
 LOG_INTERVAL: Final = 60.0
 """Seconds between two log entries of one recurring exception."""
+LINES: Final = 30
+"""Lines about one job in the same time; an incident takes five."""
+LONGEST_LINE: Final = 1_000
 
 
 class Clock:
@@ -143,6 +146,8 @@ class Monitor:
         """The last logged state of each job."""
         self._scheduler = Scheduler()
         self._scores_logged_at: dict[str, float] = {}
+        self._said: dict[str, tuple[float, int]] = {}
+        """By job: since when its lines are counted, and how many there were, those that are left out too."""
         self._unattributed_shed = False
         self._shed_of: deque[Forbidden] = deque(maxlen=_MOST_SHED)
         """Which jobs the senders of refused reports may not report on."""
@@ -150,6 +155,8 @@ class Monitor:
         self._evidence = EvidenceQuota()
         self._appeared: deque[tuple[float, str]] = deque(maxlen=_MOST_APPEARED)
         """When each of the newest jobs appeared."""
+        self._brought_by: dict[str, Callable[[str], bool]] = {}
+        """Of jobs that a token which is bound to jobs is about to bring: the jobs of that token."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leases = leases
         self.ownership: Ownership | None = None
@@ -284,10 +291,11 @@ class Monitor:
         return self.jobs.get(job_id) or self._new_job(job_id, self.clock.now(), name)
 
     def _new_job(self, job_id: str, now: float, name: str) -> Job:
-        if len(self.jobs) >= self.limits.jobs and not self._evict_terminal_job():
+        if len(self.jobs) >= self.limits.jobs and not self._evict_terminal_job(but=job_id):
             raise TooManyError(
                 f"job {job_id!r} is rejected: the monitor already holds its limit of {self.limits.jobs} jobs"
             )
+        self._brought_by.pop(job_id, None)
         job = self.jobs[job_id] = Job(job_id, now, name=name, policy=self.policy)
         self.persistence.on_new_job(job, now)
         self._appeared.append((now, job_id))
@@ -335,6 +343,9 @@ class Monitor:
                 f"{self.limits.new_jobs_per_token} within the hour, which is its limit"
             )
         if self.token_jobs(covers) + more <= self.limits.jobs_per_token:
+            if len(self._brought_by) >= self.limits.jobs:
+                self._brought_by.clear()
+            self._brought_by[job_id] = covers
             return ""
         return (
             f"job {job_id[:100]!r} is rejected: this token is bound to jobs of which {self.limits.jobs_per_token} run "
@@ -373,10 +384,16 @@ class Monitor:
         return lambda unread: self._evidence.give_back(job_id, unread, token if covers is not None else "")
 
     def _evict_terminal_job(self, but: str = "") -> bool:
-        """Evict the least recently active job in a terminal state, if there is one; its rows stay."""
+        """Evict the least recently active job in a terminal state, if there is one; its rows stay.
+
+        ``but``: the job that needs room. If a token that is bound to jobs brings it, that token's go first: a team that
+        brings many jobs which end at once pushes out its own.
+        """
         ended = [job for job in self.jobs.values() if self._states[job.id] in TERMINAL_STATES and job.id != but]
+        covers = self._brought_by.get(but)
+        own = [job for job in ended if covers(job.id)] if covers is not None else []
         if ended:
-            self._evict(min(ended, key=lambda job: job.last_heard))
+            self._evict(min(own or ended, key=lambda job: job.last_heard))
         return bool(ended)
 
     def _evict(self, job: Job, *, expired: bool = False) -> None:
@@ -414,6 +431,7 @@ class Monitor:
         self._scheduler.forget(job_id)
         self._launcher_bytes.forget(job_id)
         self._scores_logged_at.pop(job_id, None)
+        self._said.pop(job_id, None)
         self.broker.forget(job_id)
         self.runs.forget(job_id)
 
@@ -569,7 +587,7 @@ class Monitor:
         state, reason = verdict.job_state(job, now)
         if state is not self._states[job.id]:
             explained = job.open_incident is not None or not reason
-            log.info("job %s is %s%s", job.id, state, "" if explained else f": {reason}")
+            self._say(job, logging.INFO, f"job {job.id} is {state}{'' if explained else f': {reason}'}")
             self._states[job.id] = state
             self.persistence.save_transition(job, state, reason, now)
         self.persistence.save_if_due(job, now)
@@ -592,27 +610,44 @@ class Monitor:
             self._deliver(job, effect)
 
     def _log_scores(self, job: Job, now: float) -> None:
-        """Write the score report to the log, once in the policy's report interval."""
+        """Write the score report to the log of debug messages, once in the policy's report interval."""
         if job.performance.scores is None:
             return
         if now - self._scores_logged_at.setdefault(job.id, now) >= job.policy.report_interval:
             self._scores_logged_at[job.id] = now
             if text := scores_log(job, now):
-                log.info("job %s:\n%s", job.id, text)
+                log.debug("job %s:\n%s", job.id, text)
+
+    def _say(self, job: Job, level: int, line: str) -> None:
+        """Log a line about a job, cut; :data:`LINES` of a job in a minute, of which senders can cause any number."""
+        now = self.clock.now()
+        began, said = self._said.get(job.id, (now, 0))
+        if now - began >= LOG_INTERVAL:
+            if said > LINES:
+                log.warning("job %s: %d more lines are left out of this log", job.id, said - LINES)
+            began, said = now, 0
+        self._said[job.id] = began, said + 1
+        if said < LINES:
+            log.log(level, "%s", line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}...")
 
     def _deliver(self, job: Job, effect: Effect) -> None:
+        for each in console.worded(job, effect):
+            self._deliver_one(job, each)
+
+    def _deliver_one(self, job: Job, effect: Effect) -> None:
         match effect:
             case Issue(directive=directive):
-                log.info("job %s: directive %d, %s: %s", job.id, directive.id, directive.kind, directive.reason)
+                found = f"job {job.id}: directive {directive.id}, {directive.kind}: {directive.reason}"
+                self._say(job, logging.INFO, found)
                 self._save_then_publish(job, directive)
             case Changed(incident=incident, message=message):
                 if message:
-                    log.warning("job %s: %s", job.id, message)
+                    self._say(job, logging.WARNING, f"job {job.id}: {message}")
                 self.persistence.save_incident(incident)
             case Slowed(message=message):
                 self.persistence.straggler_changed(job)
                 if message:
-                    log.warning("job %s: %s", job.id, message)
+                    self._say(job, logging.WARNING, f"job {job.id}: {message}")
             case KernelScoreRequest():
                 self._score_kernels(job, effect)
 

@@ -16,6 +16,9 @@ from rankwatch_monitor.core.job import Job
 MISSED: Final = 3
 """Heartbeats without which a launcher counts as gone."""
 MOST_CLAIMS: Final = 10_000
+MOST_CONFLICTS: Final = 1_000
+"""As many as there may be jobs; with more, those of :data:`WARNED_WITHIN` seconds ago are forgotten."""
+WARNED_WITHIN: Final = 4 * POLL_SECONDS
 
 
 @dataclass(slots=True)
@@ -23,6 +26,8 @@ class _Conflict:
     run: str
     """The run that was refused the id."""
     words: str
+    at: float
+    """Unix seconds."""
     warned: set[str] = field(default_factory=set)
     """Launchers that were warned."""
 
@@ -43,7 +48,10 @@ class Runs:
                 "id. Give each run its own --job-id"
             )
             if (known := self._conflicts.get(job_id)) is None or known.words != words:
-                self._conflicts[job_id] = _Conflict(claim.run, words)
+                if len(self._conflicts) >= MOST_CONFLICTS:  # most are of ids that never became jobs
+                    kept = self._conflicts.items()
+                    self._conflicts = {job: each for job, each in kept if now - each.at < WARNED_WITHIN}
+                self._conflicts[job_id] = _Conflict(claim.run, words, now)
             return rival
         if (known := self._conflicts.get(job_id)) is not None and known.run == claim.run:
             del self._conflicts[job_id]  # it has waited for the end of its predecessor: there is no other run

@@ -28,8 +28,17 @@ from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit, causes_to_json
-from rankwatch_monitor.core.incident_record import Ended, Incident, Phase, RankWait, Standstill, Timeline, Withheld
-from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
+from rankwatch_monitor.core.incident_record import (
+    Ended,
+    Incident,
+    NodeChecked,
+    Phase,
+    RankWait,
+    Standstill,
+    Timeline,
+    Withheld,
+)
+from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest, registration_to_json
 from rankwatch_monitor.core.rank_runs import RankRuns
 
 _CAUSE: Final[TypeAdapter[Cause]] = TypeAdapter(Annotated[Cause, Field(discriminator="kind")])
@@ -40,7 +49,6 @@ _RECORDS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "withheld": TypeAdapter(Withheld | None),
     "ended": TypeAdapter(Ended | None),
 }
-_REGISTRATION: Final = tuple(each.name for each in fields(NodeRegistration))
 
 
 def job_row(job: Job, *, nodes: bool = True) -> dict[str, Any]:
@@ -100,7 +108,7 @@ def copy_of_launcher(node: Node) -> StoredLauncher:
 def launcher_body(node: StoredLauncher) -> dict[str, Any]:
     """A body of the table ``launchers``, encoded on any thread."""
     return {
-        "registration": _shallow(node.registration),
+        "registration": registration_to_json(node.registration),
         "attempt": node.attempt,
         "ranks": sorted(node.ranks),
         "ended": asdict(node.ended) if node.ended else None,
@@ -109,11 +117,6 @@ def launcher_body(node: StoredLauncher) -> dict[str, Any]:
         "lost": asdict(node.lost) if node.lost else None,
         "former": sorted(node.former),
     }
-
-
-def _shallow(registration: NodeRegistration) -> dict[str, Any]:
-    """A registration as JSON. A shallow copy suffices, as no field is a dataclass; large jobs have 10,000 of them."""
-    return {name: getattr(registration, name) for name in _REGISTRATION}
 
 
 MOST_RANKS: Final = 262_144
@@ -208,6 +211,7 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
             "stacks": stacks.to_json(),
             "heard_nodes": sorted(nodes),
             "logs": [asdict(log) for log in body["logs"]],
+            "node_checks": [asdict(each) for each in body["node_checks"]],
             "waits": [[each.rank, asdict(each.wait), *each[2:]] for each in body["waits"]],
         }
 
@@ -228,6 +232,7 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
         body[name] = tuple(body[name])
     body["heard_nodes"] = set(body["heard_nodes"])
     body["logs"] = tuple(read(RankLog, log) for log in body["logs"])
+    body["node_checks"] = tuple(read(NodeChecked, each) for each in body.get("node_checks", ()))
     body["waits"] = tuple(RankWait(rank, read(Wait, wait), *more) for rank, wait, *more in body["waits"])
     body["stacks"] = Stacks.of_json(body["stacks"])
     return Incident(**_known(Incident, body))

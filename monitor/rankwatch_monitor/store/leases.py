@@ -389,6 +389,8 @@ class Leases:
         before = self._clock()
         seen: dict[str, tuple[str, str, int, str | None, str | None]] = {}
         with self._engine.begin() as connection:
+            if not mine:  # a connection of the pool shows only when used that the database is away
+                database_now(connection)
             for some in _slices(sorted(mine)):
                 # One that release() has just ended on another thread stays released.
                 ours = (_leases.owner == self.name, _leases.job_id.in_(some), _leases.ends_at > 0.0)

@@ -6,9 +6,10 @@ import gzip
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 HOW_TO_BUILD: Final = "install a wheel of Rankwatch, or run 'make web' in the repository"
 NOT_BUILT: Final = (
@@ -44,7 +45,7 @@ def is_built() -> bool:
 
 
 def mount(app: FastAPI, folder: Path | None = None) -> None:
-    """Serve the page at ``/``, the API's description at ``/docs``, and their files under ``/assets``.
+    """Serve the page at ``/``, a job at ``/j/JOB``, the API's description at ``/docs``, their files under ``/assets``.
 
     Files are read per request, so that a build needs no restart.
     """
@@ -59,6 +60,11 @@ def mount(app: FastAPI, folder: Path | None = None) -> None:
     @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
     def page() -> Response:
         return document("index.html")
+
+    @app.api_route("/j/{job_id}", methods=["GET", "HEAD"], include_in_schema=False)
+    def job(job_id: str) -> Response:
+        """The short address that launchers print; relative, since a proxy may have put a prefix before it."""
+        return RedirectResponse(f"../#/jobs/{quote(job_id, safe='')}", headers={"Referrer-Policy": "no-referrer"})
 
     @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     def description() -> Response:

@@ -86,7 +86,8 @@ def parser_of(function: Callable[[Sequence[str]], Any]) -> argparse.ArgumentPars
     argparse.ArgumentParser.print_help = take  # type: ignore[method-assign]
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            function(["--help"])
+            for flag in ("--help", "--help-all"):  # the short help of ``run`` is not the parser's
+                function([flag])
     except _TakenError as taken:
         return taken.parser
     except (Exception, SystemExit):  # noqa: BLE001 - a command that fails at --help is completed by its name alone

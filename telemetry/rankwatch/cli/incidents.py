@@ -101,6 +101,9 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
             lines += terminal.wrapped(line, "  ")
     lines += advice_lines(incident, terminal)
     lines += ["", *_timeline(incident, terminal)]
+    for each in incident["node_checks"]:
+        node = each["host"] or each["node"]
+        lines += terminal.wrapped(f"node {node} fails its check: {each['text']}", "  ", "warning")
     groups, errors = incident["stack_groups"], incident["stack_errors"]
     if groups or errors:
         lines += ["", "STACKS, the innermost frame first"]

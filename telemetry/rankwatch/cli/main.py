@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from rankwatch.contract.text import did_you_mean
+
 GROUP: Final = "rankwatch.commands"
 EXIT_USAGE: Final = 2
 
@@ -65,7 +67,8 @@ def _run(argv: Sequence[str] | None) -> int:
         return 0
     if name not in commands:
         known = ", ".join(sorted(commands)) or "none is installed"
-        return _fail(f"there is no sub-command {name!r}; known are: {known}")
+        close = did_you_mean(name, commands)
+        return _fail(f"there is no sub-command {name!r}{close or f'; known are: {known}'}")
     try:
         function = commands[name].load()
     except ModuleNotFoundError as error:
@@ -81,8 +84,11 @@ def _fail(message: str) -> int:
 
 TASKS: Final = (
     ("Run a job", ("run", "monitor", "slurm")),
-    ("Look at jobs", ("jobs", "status", "open", "report", "incidents", "digest", "why", "wandb-workspace")),
-    ("Act on a job", ("order", "policy", "token", "session")),
+    (
+        "Look at jobs",
+        ("diagnose", "jobs", "status", "open", "report", "incidents", "digest", "why", "audit", "wandb-workspace"),
+    ),
+    ("Act on a job", ("order", "policy", "token")),
     ("Check and try", ("demo", "doctor", "replay", "completion")),
 )
 """Sub-commands by task, as the help lists them; those of other packages follow."""

@@ -41,7 +41,7 @@ def locate(url: str | None, token: str | None, job: str | None) -> tuple[str, st
     if job is not None:
         own = [each for each in launched if each.job_id == job] or standing or launched
     if len(own) > 1:
-        raise MonitorError(_choose(own), EXIT_WRONG)
+        raise MonitorError(_choose(own), EXIT_WRONG, unknown=job is not None)
     return (own[0].url, own[0].token) if own else (DEFAULT_MONITOR, None)
 
 

@@ -43,10 +43,11 @@ def why(argv: Sequence[str]) -> int:
                 return json.dumps({**answer, "state": shown["state"], "incident": incident}, indent=2) + "\n"
             terminal = terminal_of(sys.stdout)
             lines = [] if arguments.at is not None else standing(shown, incident, terminal)
-            slow = [] if arguments.at is not None or lines else slow_lines(shown, terminal)
+            if arguments.at is None and not lines:
+                lines = slow_lines(shown, terminal)
         except (KeyError, TypeError, AttributeError):
             raise client.not_a_monitor() from None
-        return "".join(f"{line}\n" for line in lines) + text(answer, terminal) + "".join(f"{line}\n" for line in slow)
+        return "".join(f"{line}\n" for line in lines) + text(answer, terminal)
 
     return print_for_job("rankwatch why", arguments, ask)
 
@@ -78,8 +79,12 @@ def standing(job: Mapping[str, Any], incident: Mapping[str, Any] | None, termina
 
 
 def slow_lines(job: Mapping[str, Any], terminal: Terminal) -> list[str]:
-    """What to do about a slow job, below its step times; empty: it is not slow."""
-    return ["", *advice_lines(job, terminal)] if (job.get("advice") or {}).get("slow") else []
+    """Which rank makes a job slow and what to do about it, above its step times; empty: it is not slow."""
+    if not (job.get("advice") or {}).get("slow"):
+        return []
+    which = terminal.wrapped(str(job.get("headline") or ""), "  ")
+    state = state_lines({**job, "advice": None}, terminal)
+    return [*state, *which, *advice_lines(job, terminal), "", "STEP TIMES"]
 
 
 def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:

@@ -256,7 +256,29 @@ class DirectiveKind(StrEnum):
     SETTINGS = "settings"
     """New settings for the slots of the ranks: limits in force, intervals."""
     TELL = "tell"
-    """Log a suspicion or a hang that nothing is done about."""
+    """Show an event on the console: a suspicion, a hang that nothing is done about, what is over, a slow rank."""
+
+
+class ConsoleWord(StrEnum):
+    """What a line on a launcher's console is about, in at most seven letters."""
+
+    SUSPECT = "SUSPECT"
+    WENT_ON = "WENT ON"
+    """A suspicion, or a hang that nothing was done about, ended by itself."""
+    HANG = "HANG"
+    CRASH = "CRASH"
+    RESTART = "RESTART"
+    """For another reason than a hang or a crash."""
+    BACK = "BACK"
+    """The first new step after a restart, or a slow rank that is as fast as its peers again."""
+    SLOW = "SLOW"
+    SAVE = "SAVE"
+    """All ranks are to save and stop."""
+    STOP = "STOP"
+    DONE = "DONE"
+    STOPPED = "STOPPED"
+    """The end of a job that was stopped or preempted."""
+    FAILED = "FAILED"
 
 
 class AckState(StrEnum):

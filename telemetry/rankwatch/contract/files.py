@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -13,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+LARGEST: Final = 1 << 20
+"""Bytes of a file that is read whole."""
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
@@ -44,6 +47,24 @@ def replace_file(path: Path, content: str | Iterable[str], *, sync: bool = False
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def read_file(path: Path, most: int = LARGEST, *, errors: str = "strict") -> str:
+    """The text of a file that another user may have made: a regular one, and no larger than ``most`` bytes.
+
+    A pipe would be waited for for ever, and a sparse file fill the memory.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+        ValueError: it is larger, or no text.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        body = file.read(most + 1)
+    if len(body) > most:
+        raise ValueError(f"it is larger than {most} bytes")
+    return body.decode(errors=errors)
 
 
 def make_folders(path: Path) -> None:

@@ -15,6 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from rankwatch.contract.enums import AckState, DirectiveKind, NodeRole, ProcessEventKind, ProcessState, WaitKind
+from rankwatch.contract.node_checks import CheckResult
 from rankwatch.contract.text import decoded, one_line
 
 
@@ -42,6 +43,8 @@ class NodeRegistration:
     """Identity of this start of the job, the same for all its launchers; empty: unknown."""
     min_nodes: int = 0
     """Nodes without which no attempt starts, the minimum of ``--nnodes``; 0: unknown."""
+    checks: tuple[CheckResult, ...] = ()
+    """What the last checks of the node found; empty: none yet, or they are switched off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,10 @@ class Directive:
     """Of such a restart: looks at the ranks prove the hang."""
     suspected: bool = False
     """Of ``tell``: the hang is not confirmed."""
+    word: str = ""
+    """What the console shows it as, a :class:`~rankwatch.contract.enums.ConsoleWord`; empty: it shows nothing."""
+    headlines: tuple[str, ...] = ()
+    """What happened in one sentence, the longest first: the console shows the longest that fits."""
     proof: str = ""
     """Of ``tell``: what looks at the ranks show, a :class:`~rankwatch.contract.enums.Proof`; empty: nothing."""
     follows: str = ""

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from rankwatch.contract.enums import Action, KernelSource, ScoreReference
+from rankwatch.contract.text import did_you_mean
 
 MAX_TIMEOUT = 30 * 86_400.0
 """A longer limit is rejected as a mistake in the unit (for example milliseconds)."""
@@ -156,7 +157,8 @@ class Policy:
         new: dict[str, Any] = {}
         for name, value in changes.items():
             if name not in known:
-                raise ValueError(f"unknown policy setting {name!r}; known are: {', '.join(sorted(known))}")
+                close = did_you_mean(str(name), known) or f"; known are: {', '.join(sorted(known))}"
+                raise ValueError(f"unknown policy setting {name!r}{close}")
             new[name] = _checked(name, value, self)
         made = replace(self, **new)
         if made.straggler_windows_needed > made.straggler_windows:
@@ -186,7 +188,8 @@ def _checked(name: str, value: Any, old: Policy) -> Any:
         try:
             return _ENUMS[name](value)
         except ValueError:
-            raise ValueError(f"{name} must be one of {', '.join(_ENUMS[name])}, not {value!r}") from None
+            close = did_you_mean(str(value), _ENUMS[name])
+            raise ValueError(f"{name} must be one of {', '.join(_ENUMS[name])}, not {value!r}{close}") from None
     if name in _WHOLE:
         least, most = _WHOLE[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:

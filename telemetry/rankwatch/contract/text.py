@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+from collections.abc import Iterable
 from typing import Any, Final
 
 LONGEST: Final = 20_000
@@ -16,6 +17,14 @@ LONGEST: Final = 20_000
 CUT: Final = "..."
 INDENT: Final = "    "
 """Begins every line of a log message but the first, so that a message cannot pose as several."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``; did you mean 'step'?`` for a word that is close to a known one; else empty."""
+    import difflib  # not needed by ranks
+
+    close = difflib.get_close_matches(word, list(map(str, known)), 1, 0.7)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def decoded(text: str | bytes) -> Any:
@@ -28,6 +37,14 @@ def decoded(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(not_json(error)) from None
+
+
+def not_json(error: json.JSONDecodeError) -> str:
+    """What is wrong with a text that is no JSON, for a message that names its file."""
+    where = f"line {error.lineno}, column {error.colno}" if error.doc.strip() else "it is empty"
+    return f"it is not JSON: {where}"
 
 
 def one_line(text: str, longest: int = LONGEST) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from rankwatch.contract.text import did_you_mean
+
 VARIABLE: Final = "RANKWATCH_INJECT"
 """The environment variable that holds the faults of a job."""
 
@@ -153,7 +155,10 @@ def parse(text: str) -> Fault:
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, mark, raw = (piece.strip() for piece in part.partition("="))
         if not mark or name not in _PARSERS:
-            raise ValueError(f"a fault is written NAME=VALUE,... with names {', '.join(_PARSERS)}; {part!r} is not")
+            close = did_you_mean(name, _PARSERS) if mark else ""
+            raise ValueError(
+                f"a fault is written NAME=VALUE,... with names {', '.join(_PARSERS)}; {part!r} is not{close}"
+            )
         if name in values:
             raise ValueError(f"fault {text!r} sets {name} twice")
         values[name] = raw
@@ -185,7 +190,8 @@ def of(values: Mapping[str, object]) -> Fault:
         try:
             read[name] = _PARSERS[name](str(value).strip())
         except ValueError:
-            raise ValueError(f"{name} of a fault must be {_VALID[name]}, not {value!r}") from None
+            close = did_you_mean(str(value), (*Kind, *SYNONYMS)) if name == "kind" else ""
+            raise ValueError(f"{name} of a fault must be {_VALID[name]}, not {value!r}{close}") from None
     fault = Fault(**read)
     if complaint := _contradiction(fault, values):
         raise ValueError(complaint)

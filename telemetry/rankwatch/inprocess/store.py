@@ -6,7 +6,9 @@ at MASTER_PORT (:mod:`rankwatch.inprocess.store_server`) and which serves all ca
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import ipaddress
 import os
 import socket
 import subprocess
@@ -14,12 +16,13 @@ import threading
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
+from rankwatch.contract import env
 from rankwatch.contract.interpreter import own_python
 from rankwatch.inprocess import store_server
 from rankwatch.inprocess.state import InProcessError
 
 LOOPBACK: Final = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}
-"""Where the store listens, by MASTER_ADDR, if no other host has ranks. Another name may be loopback here alone."""
+"""Where the store listens, by MASTER_ADDR, if no other host has ranks."""
 
 
 class StoreAddress(NamedTuple):
@@ -82,19 +85,39 @@ def locate(*, world: int, rank: int, call: int, port: int | None, timeout: float
     if not address or not store_port:
         raise InProcessError("MASTER_ADDR and MASTER_PORT must be set, as by torchrun, srun or `rankwatch run`")
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and port is None:
-        # torchrun keeps this store across restarts.
-        restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return StoreAddress(address, store_port, f"{store_server.PREFIX}/{restart}/{call}")
+        # torchrun keeps this store across restarts, and counts these for each node: a node that joins late begins at 0.
+        attempt = os.environ.get(env.ATTEMPT) or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return StoreAddress(address, store_port, f"{store_server.PREFIX}/{attempt}/{call}")
     if rank == 0:
-        loopback = LOOPBACK.get(address, "")
+        only = listens_on(address)
         if _process is None or not _process.is_running() or _process.port != store_port:
-            _process = StoreProcess(store_port, timeout, timeout, loopback)
+            _process = StoreProcess(store_port, timeout, timeout, only)
         distributed: Any = importlib.import_module("torch.distributed")
         client = distributed.TCPStore(
-            loopback or "127.0.0.1", store_port, None, False, timeout=timedelta(seconds=timeout), wait_for_workers=False
+            only or "127.0.0.1", store_port, None, False, timeout=timedelta(seconds=timeout), wait_for_workers=False
         )
         distributed.PrefixStore(store_server.PREFIX, client).set(store_server.CURRENT, str(call))
     return StoreAddress(address, store_port, f"{store_server.PREFIX}/{call}")
+
+
+def listens_on(host: str) -> str:
+    """The one address on which a store for clients of ``host`` listens; empty: on all.
+
+    Where it is one address of this machine, as a number or by name. Another name may be loopback here alone, have
+    several addresses, or lead here through a service of a cluster.
+    """
+    if host in LOOPBACK:
+        return LOOPBACK[host]
+    own = set()
+    try:
+        for family, _, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with contextlib.suppress(OSError), socket.socket(family) as probe:
+                probe.bind(address)
+                own.add(str(address[0]))
+    except OSError:
+        return ""
+    only = own.pop() if len(own) == 1 else ""
+    return "" if only != host and ipaddress.ip_address(only or "::1").is_loopback else only
 
 
 def free_port() -> int:

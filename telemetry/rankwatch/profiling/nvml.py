@@ -171,13 +171,8 @@ class _Device:
         return points
 
     def _throttled(self) -> list[str]:
-        nvml = self._nvml
-        # Drivers before 535 have this function under its older name only.
-        new = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-        bits = self._try(partial(new, self._gpu)) if new is not None else None
-        if bits is None:
-            bits = self._try(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._gpu))
-        return [name for bit, name in THROTTLING.items() if (bits or 0) & bit]
+        bits = throttle_bits(self._nvml, self._gpu)
+        return [name for bit, name in THROTTLING.items() if bits & bit]
 
     def _errors(self) -> Iterator[tuple[str, int | None]]:
         nvml, gpu = self._nvml, self._gpu
@@ -227,6 +222,18 @@ class _Device:
             return None
 
 
+def throttle_bits(nvml: Any, gpu: Any) -> int:
+    """Bits of :data:`THROTTLING` and of idling that are set; 0: none, or they cannot be read."""
+    # Drivers before 535 have this function under its older name only.
+    for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+        if (read := getattr(nvml, name, None)) is not None:
+            try:
+                return int(read(gpu))
+            except nvml.NVMLError:
+                continue
+    return 0
+
+
 def driver_present() -> bool:
     """Whether this machine has an NVIDIA driver, so that nothing is imported in vain."""
     return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
@@ -257,6 +264,31 @@ def _nvml() -> Any:
             f"NVML could not be initialised ({error}): see whether `nvidia-smi` works on this node."
         ) from None
     return nvml
+
+
+def visible_gpus() -> tuple[Any, list[Any]]:
+    """NVML, and the GPUs that CUDA sees here, by its own calls: they may block for as long as the driver likes.
+
+    Raises:
+        NoDeviceError: there is none.
+        NVMLError: of pynvml, the driver's answer.
+    """
+    nvml = _nvml()
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = nvml.nvmlDeviceGetCount()
+    visible = visible_devices(setting, count)
+    if all(entry.isdecimal() for entry in visible):  # those that nobody sees may be lost, and are not asked
+        found = [nvml.nvmlDeviceGetHandleByIndex(int(entry)) for entry in visible]
+    else:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        found = [
+            gpu
+            for entry in visible
+            for _, gpu in ([(0, handles[int(entry)])] if entry.isdecimal() else _by_uuid(nvml, entry, handles))
+        ]
+    if not found:
+        raise NoDeviceError("NVML sees no GPU here.")
+    return nvml, found
 
 
 def _find(nvml: Any, local_rank: int) -> _Device:

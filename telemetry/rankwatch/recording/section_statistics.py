@@ -48,7 +48,7 @@ REPEAT_SECONDS: Final = 60.0
 MAX_RUNS: Final = 4096
 """Runs of one section kept for the median and tail of one window; maximum, mean and count cover all runs."""
 LONGER: Final = 1.5
-"""Times as long as it should be from which on a window gets fewer steps: too few windows show what has happened."""
+"""Times as long as it should be from which on a window gets fewer steps: few windows show little."""
 STEPS_BEFORE_STRIDE: Final = 8
 LONG_STEPS: Final = 4
 """So many steps are enough to decide a stride of 1."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,7 +115,7 @@ def test_the_file_of_learned_timeouts_is_asked_for(capsys: pytest.CaptureFixture
     assert main.build_parser().parse_args(["train.py"]).ft_state is None
     assert main.build_parser().parse_args(["--ft-state", "ckpt/", "train.py"]).ft_state == "ckpt/"
     with pytest.raises(SystemExit):
-        main.build_parser().parse_args(["--help"])
+        main.build_parser().parse_args(["--help"])  # what `rankwatch run --help-all` prints
     assert "--ft-state FILE" in capsys.readouterr().out
 
 
@@ -125,3 +126,55 @@ def test_one_node_meets_with_itself_and_several_as_configured() -> None:
     two = main.build_parser().parse_args(["--nnodes", "2", "--master-addr", "h", "train.py"])
     main.settle_rendezvous(two)
     assert (two.rdzv_backend, two.master_port) == ("static", 29500)
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "seconds"),
+    [
+        ([], {}, None),
+        ([], {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7"}, 7.0),
+        (["--shutdown-timeout", "0"], {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "7"}, 0.0),
+    ],
+)
+def test_torchruns_shutdown_timeout_counts_where_it_is_given(
+    argv: list[str], env: dict[str, str], seconds: float | None
+) -> None:
+    assert options(*argv, env=env)[0].shutdown_timeout == seconds
+
+
+@pytest.mark.parametrize("backend", ["c10d", "etcd", "etcd-v2", "zeus"])
+def test_one_node_needs_no_rendezvous_that_is_not_rankwatchs_own(backend: str) -> None:
+    args = main.build_parser().parse_args(
+        ["--rdzv-backend", backend, "--rdzv-id", "r", "--rdzv-conf", "store_type=file,join_timeout=9", "train.py"]
+    )
+    assert main.settle_rendezvous(args) is None
+    assert (args.rdzv_backend, args.rdzv_endpoint, args.rdzv_id) == ("c10d", "localhost:0", "r")
+    assert args.rdzv_conf == "join_timeout=9"
+
+
+@pytest.mark.parametrize(("more", "spares"), [(["--nnodes", "1:2"], False), ([], True)])
+def test_several_launchers_meet_by_a_file_and_by_etcd_with_torchrun_alone(
+    more: list[str], spares: bool, tmp_path: Path
+) -> None:
+    flags = ["--rdzv-endpoint", str(tmp_path / "file"), *more]
+    file = main.build_parser().parse_args(
+        ["--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file", *flags, "train.py"]
+    )
+    assert main.settle_rendezvous(file, spares=spares) is None
+    assert (file.rdzv_backend, file.rdzv_endpoint) == ("c10d", str(tmp_path / "file"))
+    etcd = main.build_parser().parse_args(["--rdzv-backend", "etcd-v2", "--rdzv-endpoint", "h:1", *more, "train.py"])
+    assert "'etcd-v2'" in (main.settle_rendezvous(etcd, spares=spares) or "")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--rdzv-conf", "store_type=hash"],
+        ["--rdzv-conf", "store_type=file"],
+        ["--rdzv-conf", "store_type=file", "--rdzv-endpoint", "/no/such/folder/file"],
+    ],
+)
+def test_a_store_that_cannot_be_is_a_mistake_of_the_command_line(flags: list[str]) -> None:
+    args = main.build_parser().parse_args(["--nnodes", "2", "--rdzv-backend", "c10d", *flags, "train.py"])
+    with pytest.raises(ValueError, match="store_type"):
+        main.settle_rendezvous(args)

@@ -12,9 +12,11 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from rankwatch.contract import env as environment
-from rankwatch_launcher import torch_compat
+from rankwatch.contract.enums import ConsoleWord
+from rankwatch_launcher import retry_policy, torch_compat
 from rankwatch_launcher.cli import main
 from rankwatch_launcher.job import launcher, supervisor
+from rankwatch_launcher.job.closing_summary import Closing
 from rankwatch_launcher.job.supervisor import RetryPlan, Supervision
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.outcome import FAILED, FINISHED, OUTCOME_VARIABLE, PREEMPTED, Outcome
@@ -35,7 +37,7 @@ class Recorded:
 
         class Launcher:
             outcome = recorded.outcome
-            summary = ("job x finished",)
+            summary = Closing(ConsoleWord.FAILED, "the last line", ())
 
             def run(self, entrypoint: str, arguments: list[str]) -> None:
                 recorded.launches.append((options, config, entrypoint, tuple(arguments)))
@@ -60,6 +62,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Record
         monkeypatch.setenv(name, "")  # so that it is put back as it was
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
     monkeypatch.setattr(launcher, "Launcher", made.launcher)
     monkeypatch.setattr(supervisor, "supervise", made.supervise)
     monkeypatch.setattr("torch.distributed.run.run", made.plain.append)
@@ -104,7 +107,7 @@ def test_failed_ranks_are_printed_as_torch_prints_them_and_the_last_lines_follow
     with caplog.at_level(logging.INFO, logger.name):
         assert run("train.py") == 1
     assert "train.py FAILED" in capsys.readouterr().err
-    assert "job x finished" in caplog.messages
+    assert "the last line" in caplog.messages
 
 
 @pytest.mark.parametrize("argv", [["--job-retries", "2"], ["--job-ret", "2"]])
@@ -140,7 +143,7 @@ def test_without_a_monitor_it_is_plain_torchrun_with_its_defaults(recorded: Reco
 def test_what_cannot_be_monitored_is_run_plainly_with_a_warning(
     recorded: Recorded, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    argv = ["--rdzv-backend", "etcd-v2", "--rdzv-endpoint", "h:1"] if reason == "backend" else []
+    argv = ["--nnodes", "2", "--rdzv-backend", "etcd-v2", "--rdzv-endpoint", "h:1"] if reason == "backend" else []
     if reason == "torch":
         monkeypatch.setattr(torch_compat, "complaint", lambda: "torch lacks a method")
     with caplog.at_level(logging.WARNING, logger.name):
@@ -187,7 +190,54 @@ def test_the_ranks_inherit_the_finished_flag_and_not_the_supervisors_outcome(
 
 
 def test_help_never_reaches_a_supervisor(recorded: Recorded) -> None:
-    assert main.retry_plan(["--job-retries", "2", "--help"], {}) is None
+    assert main.help_flags(["--job-retries", "2", "--help"]) is False
+    assert run("--job-retries", "2", "--help") == 0
+    assert recorded.supervised == []
     assert main.retry_plan(["--job-retries", "0", "train.py"], {}) is None
     assert main.retry_plan(["train.py", "--job-retries", "2"], {}) is None
     assert main.retry_plan(["train.py"], {"RANKWATCH_JOB_RETRIES": "3"}) == RetryPlan(3, main.Policy().max_no_progress)
+
+
+def test_the_help_is_one_screen_and_the_whole_of_it_has_torchruns_flags_under_a_heading(
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--help") == 0
+    short = capsys.readouterr().out
+    assert len(short.splitlines()) <= 40
+    known = {flag for action in main.build_parser()._actions for flag in action.option_strings}
+    assert {row.split()[0] for row in short.splitlines() if row.startswith("  --")} <= known
+    assert len(main.MOST_USED) == 12
+    assert run("--help-all") == 0
+    whole = capsys.readouterr().out
+    assert whole.index("--section-timeout") < whole.index("Flags of torchrun") < whole.index("--rdzv-id")
+    assert recorded.launches == []
+
+
+def test_a_flag_that_is_not_known_is_refused_with_the_one_that_was_meant(
+    recorded: Recorded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, meant in (
+        (["--section-timout", "step=5", "train.py"], "--section-timeout"),
+        (["--on-hang", "restrat", "train.py"], "restart"),
+        (["--inject", "rank=1,step=3,kind=hagn", "train.py"], "hang"),
+        (["--inject", "rnak=1,step=3,kind=hang", "train.py"], "rank"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            run(*words)
+        assert ended.value.code == 2
+        assert f"did you mean {meant!r}?" in capsys.readouterr().err
+    assert recorded.launches == []
+
+
+def test_a_script_that_cannot_run_starts_nothing_and_is_not_retried(
+    recorded: Recorded, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run("--outcome", str(tmp_path / "o.json"), "nothing.py") == 1
+    assert run("--no-monitor", "nothing.py") == 1
+    assert (recorded.launches, recorded.plain) == ([], [])
+    assert "nothing.py" in capsys.readouterr().err
+    outcome = Outcome.read(tmp_path / "o.json")
+    assert outcome is not None
+    verdict = retry_policy.after(outcome, 1, False, 0, 5)
+    assert isinstance(verdict, retry_policy.GiveUp)
+    assert verdict.code == 1

@@ -106,9 +106,9 @@ def test_the_renamed_flags_of_torchrun_are_known_by_their_variables_too() -> Non
         ("--ft-workload-check-interval", "5", "ranks report once a second"),
         ("--ft-restart-check-interval", "60", "without polling"),
         ("--ft-node-health-check-interval", "5", "--node-timeout"),
-        ("--ft-enable-nic-monitor", "true", "network cards"),
-        ("--ft_param_pci_topo_file", "topo.xml", "network cards"),
-        ("--ft-link-down-path-template", "/sys/{dev_name}", "network cards"),
+        ("--ft-enable-nic-monitor", "true", "network ports"),
+        ("--ft_param_pci_topo_file", "topo.xml", "network ports"),
+        ("--ft-link-down-path-template", "/sys/{dev_name}", "network ports"),
     ],
 )
 def test_what_needs_nothing_here_is_accepted_with_the_reason(flag: str, value: str, words: str) -> None:

@@ -21,7 +21,7 @@ def test_every_option_has_a_flag_and_a_default_that_its_reader_accepts() -> None
     assert options
     for option in options:
         assert f"--{option.name.replace('_', '-')}" in known
-        if option.default != "" and not isinstance(option.default, bool):
+        if option.default not in ("", ()) and not isinstance(option.default, bool):
             assert option.metadata["read"](str(option.default)) == option.default
 
 
@@ -92,7 +92,27 @@ def test_the_script_and_what_is_its_own_are_distinguished_without_torch(argv: st
 def test_whether_a_flag_has_a_value_is_known_of_each() -> None:
     for action in main.build_parser()._actions:
         for flag in action.option_strings:
-            assert len(own(flag, "word")) == (1 if action.nargs == 0 else 2), flag
+            word = str([*action.choices][-1]) if action.nargs == "?" and action.choices else "word"
+            assert len(own(flag, word)) == (1 if action.nargs == 0 else 2), flag
+            if action.nargs == "?":
+                assert own(flag, "train.py") == [flag], "its value may be left out, and the script comes next"
+
+
+@pytest.mark.parametrize(
+    ("words", "mode"),
+    [
+        ((), "on"),
+        (("--node-check",), "on"),
+        (("--no-node-check",), "off"),
+        (("--node-check", "pairs"), "pairs"),
+        (("--node-check=off",), "off"),
+    ],
+)
+def test_how_nodes_are_checked(words: tuple[str, ...], mode: str) -> None:
+    ours, _ = options(*words, "--check-path", "/a:/b", "--check-path", "/c")
+    assert (ours.node_check, ours.check_path) == (mode, ("/a", "/b", "/c"))
+    assert options(env={"RANKWATCH_NODE_CHECK": "pairs", "RANKWATCH_CHECK_PATH": "/a:/b"})[0].check_path == ("/a", "/b")
+    assert options(env={"RANKWATCH_NODE_CHECK": "0"})[0].node_check == "off"
 
 
 def test_without_torch_a_sentence_states_what_to_install() -> None:
@@ -134,7 +154,7 @@ def test_the_help_begins_with_rankwatchs_own_groups_and_lists_choices() -> None:
     parser = main.build_parser()
     titles = [group.title for group in parser._action_groups]
     assert titles.index("Job and monitor") == 0
-    assert titles.index("Stragglers and profiling") < titles.index("options")
+    assert titles.index("Stragglers and profiling") < titles.index("Flags of torchrun")
     text = parser.format_help()
     assert "{log,capture,restart" in text
     assert not re.search(r"\bdocs/[\w-]+\.md", text)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rankwatch.contract.node_checks import CheckReason, CheckResult, CheckState
 from rankwatch_launcher.coordination.decisions import StepRange
 from rankwatch_launcher.coordination.membership import (
     MAX_POLLS_PER_SECOND,
@@ -392,3 +393,65 @@ def stop_step_of(count: int) -> int | None:
     names = tuple(f"node-{number}" for number in range(count))
     view.update([Member(name, "h", 1, progress=at(10, 4.0), stop_answer=ASKED) for name in names], 100.0)
     return view.stop_step(Roster(1, names))
+
+
+# Nodes that fail a check ----------------------------------------------------------------------------------------------
+
+BROKEN = (CheckResult("host", CheckState.FAILED, CheckReason.FEW_FILES, {"found": "64"}),)
+
+
+def test_a_node_that_fails_a_check_is_parked_and_named_until_it_passes() -> None:
+    scene = Scene(2, 2)
+    scene.come("a", checks=True)
+    scene.come("b", checks=True, failures=BROKEN)
+    waits = scene.next_roster()
+    assert isinstance(waits, str)
+    assert waits.startswith("1 of at least 2 nodes are ready; waiting for 1 more; node b on host-b takes no part")
+    scene.come("c", checks=True)
+    roster = scene.next_roster()
+    assert isinstance(roster, Roster)
+    assert (roster.active, roster.spares, [*roster.parked]) == (("a", "c"), (), ["b"])
+    assert scene.view.newcomers(roster, NOTHING, scene.now) == []
+    assert scene.view.with_latecomers(roster, NOTHING, scene.now) == roster
+    scene.update("b", failures=())
+    extended = scene.view.with_latecomers(roster, NOTHING, scene.now)
+    assert (extended.spares, [*extended.parked]) == (("b",), [])
+    assert scene.view.places(extended)["b"].role == "spare"
+
+
+def test_a_node_that_passes_again_takes_a_free_place_at_once() -> None:
+    scene = Scene(1, 2, last_call=0.0)
+    scene.come("a", checks=True)
+    scene.come("b", checks=True, failures=BROKEN)
+    roster = scene.next_roster()
+    assert isinstance(roster, Roster)
+    assert roster.active == ("a",)
+    assert scene.view.newcomers(roster, NOTHING, scene.now) == []
+    scene.update("b", failures=())
+    assert [m.node for m in scene.view.newcomers(roster, NOTHING, scene.now)] == ["b"]
+
+
+def test_spares_are_checked_before_they_step_in_and_only_then_waited_for() -> None:
+    scene = Scene(2, 2)
+    scene.come("a", "b", "c", "d", checks=True)
+    roster = scene.next_roster()
+    assert isinstance(roster, Roster)
+    assert roster.spares == ("c", "d")
+    for name in "ab":
+        scene.update(name, ready_after=None)
+    # Both are ready again: nobody waits for the spares.
+    for name in "ab":
+        scene.update(name, ready_after=1)
+    again = scene.next_roster(roster)
+    assert isinstance(again, Roster)
+    assert (again.active, again.spares) == (("a", "b"), ("c", "d"))
+    # One is to be replaced, or fails: a spare is needed, but c and d were checked an attempt ago.
+    assert scene.next_roster(roster, avoid="a") == "node c on host-c, node d on host-d are being checked"
+    scene.update("a", failures=BROKEN)
+    assert scene.next_roster(roster) == "node c on host-c, node d on host-d are being checked"
+    scene.update("c", ready_after=1, failures=BROKEN)
+    assert scene.next_roster(roster) == "node d on host-d is being checked"
+    scene.update("d", ready_after=1)
+    found = scene.next_roster(roster)
+    assert isinstance(found, Roster)
+    assert (found.active, [*found.parked]) == (("d", "b"), ["a", "c"])

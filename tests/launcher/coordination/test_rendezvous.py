@@ -24,13 +24,13 @@ from rankwatch_launcher.coordination.membership import Place, Roster
 from rankwatch_launcher.coordination.rendezvous import (
     Interrupted,
     JobOver,
-    MasterAddress,
     Rendezvous,
     hosted_store,
     only_on,
     workers_of,
 )
 from rankwatch_launcher.coordination.store import JobStore
+from rankwatch_launcher.coordination.store_file import MasterAddress
 from rankwatch_launcher.outcome import FAILED, FINISHED, Outcome
 from rankwatch_launcher.torch_compat import DistError
 

@@ -12,7 +12,7 @@ from rankwatch.contract.messages import Directive, RankRequest
 from rankwatch_launcher import retry_policy
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, StopRequest
 from rankwatch_launcher.core import attempt_end
-from rankwatch_launcher.core.attempt_end import describe_crash, describe_end, describe_exit
+from rankwatch_launcher.core.attempt_end import describe_crash, describe_exit, describe_restart
 from rankwatch_launcher.core.exits import RankExit
 from rankwatch_launcher.outcome import CODE_FAILED, FAILED, PREEMPTED, Outcome
 
@@ -130,12 +130,6 @@ def test_a_rank_that_left_with_code_0_comes_before_the_connections_it_ended() ->
     assert "still needed it (1 more did); after that" in two
 
 
-def test_the_end_of_an_attempt_is_described_with_budget_and_incident() -> None:
+def test_a_restart_is_described_with_its_budget() -> None:
     restart = AttemptDecision(RESTART, "rank 1 hangs", incident="i9", used=2, max_restarts=3)
-    assert (
-        describe_end(restart, 4) == "restarting all ranks after attempt 4: rank 1 hangs [incident i9] (restart 2 of 3)"
-    )
-    regroup = AttemptDecision(RESTART, "n2 waits to join", counted=False, fault=False)
-    assert describe_end(regroup, 4) == "restarting all ranks after attempt 4: n2 waits to join"
-    assert describe_end(AttemptDecision(STOP, "requested"), 4) == "stopping: requested"
-    assert describe_end(AttemptDecision(FAIL, "x"), 4) == "the job has failed: x"
+    assert describe_restart(restart) == "restarting all ranks (2 of 3)"

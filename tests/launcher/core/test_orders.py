@@ -10,6 +10,7 @@ import signal
 from collections import deque
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -101,7 +102,7 @@ class World:
             error = error if code > 0 else None
             message = error.message if error is not None else ""
             exit_ = RankExit(rank, rank, 100 + rank, code, message, expected=expendable, error=error)
-            self.take(events.Exited(self.now, (exit_,), missing_script="train.py" if code == 2 else ""))
+            self.take(events.Exited(self.now, (exit_,)))
 
     def give(self, directive: Directive) -> None:
         self.given += 1
@@ -246,6 +247,7 @@ def run(site: Site, endure: int, course: list[tuple[object, ...]]) -> None:
             assert phase.restart == (ack.state is AckState.DONE)
 
 
+@pytest.mark.timeout(600 + ORDERS)
 @settings(max_examples=ORDERS, deadline=None, suppress_health_check=list(HealthCheck))
 @given(sites, st.integers(0, 2), st.lists(happenings, max_size=14))
 def test_whatever_the_order_an_attempt_is_decided_once_and_ends(

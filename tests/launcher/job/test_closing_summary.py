@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
 from typing import Any
 
-from rankwatch_launcher.job.closing_summary import SHOWN, lines
-from rankwatch_launcher.outcome import FAILED, FINISHED, Outcome
+import pytest
+
+from rankwatch.contract.enums import ConsoleWord, NoRestart
+from rankwatch_launcher.job import closing_summary
+from rankwatch_launcher.job.closing_summary import SHOWN, Closing, closing
+from rankwatch_launcher.outcome import FAILED, FINISHED, PREEMPTED, STOPPED, Outcome
 
 JOB = {"goodput": 0.874, "started_at": 100.0, "ended_at": 172.0, "restarts": 1}
 
@@ -11,39 +17,80 @@ JOB = {"goodput": 0.874, "started_at": 100.0, "ended_at": 172.0, "restarts": 1}
 def restart(attempt: int, reason: str, action: str = "restart", **of: Any) -> dict[str, Any]:
     """An incident as the API lists it, after a restart."""
     return {
-        "id": f"job-{attempt}", "attempt": attempt, "action": action, "reason": reason, "kind": "section_overrun",
+        "id": f"job-{attempt}", "attempt": attempt, "action": action, "label": reason, "reason": reason,
+        "kind": "section_overrun",
         "culprits": [{"rank": attempt, "class": "behind"}], "section": "step", "furthest_iteration": 10 * attempt,
         "timeline": {"restarted": 100.0 + attempt}, **of,
     }  # fmt: skip
 
 
+def lines(*arguments: Any) -> list[str]:
+    made = closing(*arguments)
+    return [" · ".join((made.what, *made.facts)), *made.restarts]
+
+
 def test_a_job_that_finished_with_a_restart() -> None:
-    outcome = Outcome(FINISHED, 0, job_id="job", attempt=2, iteration=140, restarts=1)
-    first, second = lines(outcome, JOB, [restart(1, "rank 2 hung"), restart(1, "slow", action="log")])
-    assert first == "job job finished: step 140, goodput 87.4 %, in 72.0 s, 1 restart"
-    assert second.endswith("rank 2 hung")
+    outcome = Outcome(FINISHED, 0, job_id="job", attempt=2, iteration=1400, restarts=1)
+    first, second = lines(outcome, JOB, [restart(1, "rank 2 hung", steps_lost=5), restart(1, "slow", action="log")])
+    assert first == "step 1,400 · goodput 87 % · 72.0 s · 1 restart"
+    assert second.endswith("rank 2 hung, 5 steps lost")
 
 
 def test_goodput_is_that_after_the_waiting_for_slow_ranks() -> None:
     outcome = Outcome(FINISHED, 0, job_id="job", restarts=1)
     beside = {"goodput": 0.8, "goodput_notes": ["7.4 % lost waiting for rank 5"]}
     [waited] = lines(outcome, JOB | beside, [])
-    assert "goodput 80.0 %, 7.4 % lost waiting for rank 5, in" in waited
+    assert "goodput 80 % · 7.4 % lost waiting for rank 5 ·" in waited
 
 
 def test_a_monitor_that_came_up_after_the_end_has_seen_no_duration() -> None:
     outcome = Outcome(FINISHED, 0, job_id="job", restarts=1)
-    assert lines(outcome, {**JOB, "goodput": None, "ended_at": 98.0}, []) == ["job job finished: 1 restart"]
+    assert lines(outcome, {**JOB, "goodput": None, "ended_at": 98.0}, []) == ["1 restart"]
 
 
-def test_the_reason_of_a_failure_is_one_line() -> None:
-    _, because = lines(Outcome(FAILED, 1, "rank 1 exited\nwith code 3", job_id="job"), {}, [])
-    assert "rank 1 exited" in because
-    assert "\n" not in because
+def test_of_a_failure_only_what_was_not_shown_is_told() -> None:
+    why = "3 attempts in a row\nended so"
+    outcome = Outcome(FAILED, 93, f"rank 1 exited; {why}", cause="rank 1 exited", no_restart=NoRestart.DETERMINISTIC)
+    made = closing(outcome, {}, [])
+    assert made.word is ConsoleWord.FAILED
+    assert "rank 1" not in made.what
+    assert "\n" not in made.what
+    assert closing(Outcome(FAILED, 1, "the store is lost"), {}, []).what == "0 restarts"
+
+
+@pytest.mark.parametrize("between", [": ", "; "])
+def test_what_follows_the_cause_begins_with_a_word(between: str) -> None:
+    outcome = Outcome(FAILED, 17, f"rank 1 exited{between}it rejected a result", cause="rank 1 exited")
+    assert closing(outcome, {}, ()).what == "it rejected a result"
+
+
+def test_of_a_stop_it_is_told_whether_the_ranks_have_saved() -> None:
+    saved, killed = (closing(Outcome(state, code), {}, []) for state, code in ((PREEMPTED, 0), (STOPPED, 1)))
+    assert (saved.word, killed.word) == (ConsoleWord.STOPPED, ConsoleWord.STOPPED)
+    assert saved.what != killed.what
 
 
 def test_without_a_monitor_it_is_what_the_launcher_knows() -> None:
-    assert lines(Outcome(FINISHED, 0, job_id="job", restarts=2), {}, ()) == ["job job finished: 2 restarts"]
+    assert lines(Outcome(FINISHED, 0, job_id="job", restarts=2), {}, ()) == ["2 restarts"]
+
+
+def test_a_record_that_could_not_be_written_is_not_promised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    record = tmp_path / "job.db"
+    made = Closing(ConsoleWord.DONE, "step 9", (), (), ("rankwatch report job",), "job", record)
+    made.show()
+    record.write_bytes(b"")
+    made.show()
+    assert "rankwatch report" not in caplog.text
+    assert caplog.text.count(str(record)) == 2
+    caplog.clear()
+    with sqlite3.connect(record) as database:
+        database.execute("CREATE TABLE jobs (id TEXT)")
+        database.execute("INSERT INTO jobs VALUES ('job')")
+    database.close()
+    with caplog.at_level("INFO", "rankwatch"):
+        made.show()
+    assert "rankwatch report job" in caplog.text
+    assert closing_summary._has_job(record, "another") is False
 
 
 def test_of_many_restarts_the_newest_are_shown_in_their_order() -> None:
@@ -74,7 +121,7 @@ def test_no_sentence_is_repeated() -> None:
     hangs = [restart(attempt, f"rank 1 hung for {attempt}.1 s", **same) for attempt in (3, 2, 1)]
     told = lines(Outcome(FINISHED, 0, job_id="job", restarts=3), {}, hangs)[1:]
     assert [line.count("hung") for line in told] == [1, 0, 0]
-    assert all("attempt 1" in line for line in told)
+    assert all("attempt 1" in line for line in told[1:])
     elsewhere = lines(Outcome(FINISHED, 0, job_id="job"), {}, [hangs[0] | {"furthest_iteration": 60}, *hangs[1:]])
     assert [line.count("hung") for line in elsewhere[1:]] == [1, 0, 1]
 

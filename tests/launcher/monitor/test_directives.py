@@ -77,34 +77,38 @@ def test_the_capture_of_a_suspicion_is_followed_by_a_watch(scene: Scene) -> None
     assert scene.acks == [(1, AckState.DONE)]
 
 
-def test_a_suspicion_is_logged_once_and_other_captures_are_not(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    for watch in (0.0, 60.0, 60.0):
-        scene.acked.clear()
-        scene.receive(DirectiveKind.CAPTURE, deadline=2.0, incident_id="i1", watch=watch)
-        assert scene.acked.wait(10.0)
-    logged = [record for record in caplog.records if "suspected" in record.message]  # threads of other tests log, too
-    assert [record.levelname for record in logged] == ["WARNING"]
+def shown(caplog: pytest.LogCaptureFixture) -> list[tuple[str, tuple[str, ...]]]:
+    """The events so far: word, and what follows."""
+    return [(str(r.__dict__["word"]), r.__dict__["more"]) for r in caplog.records if "word" in r.__dict__]
 
 
-def test_what_is_told_of_a_suspicion_and_a_hang_is_logged_once_each(
-    scene: Scene, caplog: pytest.LogCaptureFixture
+def test_what_is_told_has_the_monitors_word_and_what_follows(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "rankwatch")
+    scene.receive(DirectiveKind.TELL, word="SUSPECT", headlines=("Rank 1 waits", "Rank 1"), acts_in=300.0)
+    scene.receive(DirectiveKind.TELL, word="HANG", follows="the policy only records")
+    scene.receive(DirectiveKind.TELL, word="BACK", headlines=("step 46 after 10.0 s",))
+    (suspect, follows), *others = shown(caplog)
+    assert (suspect, len(follows)) == ("SUSPECT", 2)
+    assert others == [("HANG", ("the policy only records",)), ("BACK", ())]
+    (first,) = [r.__dict__["whats"] for r in caplog.records if r.__dict__.get("word") == "SUSPECT"]
+    assert first == ("Rank 1 waits", "Rank 1")
+    assert len(scene.acks) == 3
+
+
+def test_what_has_no_word_and_captures_are_not_shown(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    scene.receive(DirectiveKind.TELL)
+    scene.receive(DirectiveKind.TELL, word="of a newer monitor")
+    scene.receive(DirectiveKind.CAPTURE, deadline=2.0, incident_id="i1", word="HANG")
+    assert scene.acked.wait(10.0)
+    assert shown(caplog) == []
+
+
+@pytest.mark.parametrize("kind", [DirectiveKind.RESTART, DirectiveKind.STOP, DirectiveKind.SAVE_AND_STOP])
+def test_an_order_without_a_word_is_shown_all_the_same(
+    scene: Scene, caplog: pytest.LogCaptureFixture, kind: DirectiveKind
 ) -> None:
-    told: list[dict[str, object]] = [
-        {"suspected": True},
-        {"suspected": True},
-        {"suspected": True, "proof": "may_end", "acts_in": 300.0},
-        {"follows": "the policy only records"},
-        {"follows": "the policy only records"},
-    ]
-    for each in told:
-        scene.receive(DirectiveKind.TELL, incident_id="i1", **each)
-    assert len(scene.acks) == 5
-    logged = [
-        record.message for record in caplog.records if record.message.startswith(("a hang is sus", "the ranks h"))
-    ]
-    assert ["restarted at" in message for message in logged] == [False, True, False]
-    scene.receive(DirectiveKind.TELL, incident_id="i2")
-    assert sum(record.message.startswith("the ranks hang") for record in caplog.records) == 2
+    scene.receive(kind)
+    assert [word for word, _ in shown(caplog)] == [{"save_and_stop": "SAVE"}.get(kind, kind.upper())]
 
 
 @pytest.mark.parametrize("kind", [DirectiveKind.RESTART, DirectiveKind.STOP, DirectiveKind.CAPTURE])

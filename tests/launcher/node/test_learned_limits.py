@@ -73,8 +73,8 @@ def test_a_missing_file_is_no_news(file: Path, caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "Expecting value"),
-        (b'{"current_timeouts": ', "Expecting value"),
+        (b"", "it is empty"),
+        (b'{"current_timeouts": ', "it is not JSON: line 1"),
         (b"\xff\xfe\x00", "decode"),
         (b"[1]", "not a JSON object"),
         (b'{"model": 3}', "no current_timeouts"),

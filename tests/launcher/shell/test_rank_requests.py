@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from launcher.conftest import FakeMonitor
 from launcher.node_set import Nodes, Start
+from support.console import events, restarts
 
 
 @pytest.fixture
@@ -23,7 +25,9 @@ def test_a_rank_has_its_own_node_left_out(nodes: Callable[[str], Nodes], monitor
     job.until("attempt 2: begins", "a")
     reason = r"rank \d on \S+ requested its node to be excluded: row remapping failed"
     job.until(f"this node is parked: {reason}", "b")
-    assert job.printed(f"restarting all ranks after attempt 1: {reason} .restart 1 of 3.", "a")
+    (restarted,) = events(job.launchers["a"].output, "RESTART")
+    assert re.match(reason, restarted)
+    assert "(1 of 3)" in restarts(job.launchers["a"].output)[0]
     job.until("rank 0 of 1 attempt 2: trains", "a")
     assert {each["min_nodes"] for each in monitor.of("nodes")} == {1}, "the minimum of --nnodes"
     job.finish()

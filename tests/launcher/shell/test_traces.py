@@ -163,6 +163,9 @@ JOBS: dict[str, Job] = {
         [(1, "signal"), (1.5, "propose", 0, None), (2, "propose", 1, None), (4, "exit", 0, 0), (4, "exit", 1, 0)]
     ),
     "a stop signal without an agreement": Job([(1, "signal"), (13, "exit", 0, 0), (13, "exit", 1, 0)]),
+    "a stop signal without an agreement among many launchers, which poll rarely": Job(
+        [(1, "signal")], nodes=12_500, stop_grace=10.0
+    ),
     "the grace period ends": Job([(1, "propose", 1, 20)], stop_grace=30.0),
     "a crash during a graceful stop": Job([(1, "propose", 1, 20), (2, "exit", 0, 3), (3, "exit", 1, 0)]),
     "a crash while a stop is being agreed on": Job([(1, "signal"), (1.2, "exit", 0, 3)]),
@@ -380,7 +383,6 @@ class Scene:
             rendezvous,
             self.signals,
             budget=RestartBudget(job.restarts),
-            missing_script=lambda: "",
             stuck_seconds=lambda: 0.0,
             reap=lambda: None,
             clock=lambda: self.now,

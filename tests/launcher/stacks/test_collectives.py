@@ -100,10 +100,10 @@ def body(status: int, text: str) -> Answer:
     ("status", "text", "words"),
     [
         (404, "no such handler", "404"),
-        (200, "", "Expecting value"),
+        (200, "", "it is empty"),
         (200, "[]", "unexpected answer"),
         (200, '{"entries": [{"is_p2p": false}]}', "unexpected answer"),
-        (200, "[" * 100_000, "nested too deeply|Expecting"),
+        (200, "[" * 100_000, "nested too deeply|not JSON"),
     ],
 )
 def test_an_answer_that_is_none_is_refused(answering: Any, status: int, text: str, words: str) -> None:

@@ -187,6 +187,27 @@ def test_ranks_that_wait_for_a_cpu_on_average_are_no_uneven_workload() -> None:
     assert StragglerVerdict.WORKLOAD not in job.performance.verdicts
 
 
+@pytest.mark.parametrize("healthy", [0, 10])
+def test_two_of_four_ranks_are_named(healthy: int) -> None:
+    def two(_: int, work_RP: Work) -> None:
+        work_RP[1:3, HOST] += 0.3
+
+    job = Ranks(4).run(healthy).run(8, two)
+    assert sorted(each.rank for each in job.performance.open_stragglers) == [1, 2]
+
+
+def test_all_findings_are_published_with_their_shares() -> None:
+    def both(window: int, work_RP: Work) -> None:
+        work_RP[3::4, COMPUTE] += 0.3
+        work_RP[6, COMPUTE] += 0.6
+
+    job = Ranks(64, stages=4).run(4).run(8, both)
+    table = rankings.score_table(job.job, job.now)
+    assert table["finding"] == table["findings"][0]
+    assert {each["verdict"] for each in table["findings"]} == {"worker", "stage"}
+    assert all(each["share"] > 0.05 for each in table["findings"])
+
+
 def test_a_blip_names_no_rank() -> None:
     job = Ranks(8).run(10).run(1, slower(3, HOST, 2.0)).run(10)
     assert job.performance.stragglers == []

@@ -153,7 +153,7 @@ def test_a_hang_is_captured_restarted_and_closed_with_a_whole_timeline(
     assert [(c["rank"], c["class"]) for c in open_one["culprits"]] == [(2, "behind")]
     first, second = open_one["stack_groups"]
     assert (first["ranks"], first["label"], first["is_culprit"]) == ([2], "rank 2", True)
-    assert first["frames"][0] == {"function": "compute", "file": "train.py", "line": 30}
+    assert first["frames"][0] == {"function": "compute", "file": "train.py", "line": 30, "of_script": True}
     assert (second["ranks"], second["label"], second["is_culprit"]) == ([0, 1, 3], "3 ranks", False)
     assert open_one["stack_errors"] == []
     assert (api.job(job)["state"], api.job(job)["reason"]) == ("restarting", restart["reason"])

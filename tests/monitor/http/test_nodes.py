@@ -121,3 +121,43 @@ def test_launchers_are_sent_the_budgets_and_when_an_operator_changes_them(
     api.change_policy(job, max_restarts=7, max_no_progress=0)
     settings = nodes[0].next_directive("settings")["settings"]
     assert settings["launcher"] == {"max_restarts": 7, "max_no_progress": 0, "silence_timeout": 60.0}
+
+
+BROKEN = {"name": "storage", "state": "failed", "reason": "no_space", "evidence": {"path": "/ckpt", "found": "0 MiB"}}
+PASSED = {"name": "host", "state": "passed"}
+
+
+def test_a_node_that_fails_its_check_is_shown_counted_and_kept_with_the_incident(
+    api: Api, job: str, nodes: tuple[PlayedLauncher, ...]
+) -> None:
+    def failing(check: str) -> str:
+        start = f'rankwatch_job_nodes_failing_check{{check="{check}",job="{job}"}} '
+        return next(line for line in api.get("/metrics").text.splitlines() if line.startswith(start)).split()[-1]
+
+    nodes[0].register(checks=[PASSED])
+    assert failing("storage") == "0.0"
+    nodes[2].register(checks=[PASSED, BROKEN])
+    shown = {node["node"]: node for node in api.job(job)["nodes"]}
+    assert shown["node-a"]["unfit"] == shown["node-b"]["unfit"] == ""
+    assert shown["node-c"]["unfit"] == "it fails its check: storage: /ckpt has 0 MiB free"
+    assert [(c["name"], c["state"], c["reason"]) for c in shown["node-c"]["checks"]] == [
+        ("host", "passed", None),
+        ("storage", "failed", "no_space"),
+    ]
+    assert (failing("storage"), failing("gpu")) == ("1.0", "0.0")
+    # What fails while an incident is open is part of its evidence, once.
+    order(api, job, reason="bad memory", ranks=[3])
+    nodes[0].next_directive("capture")
+    for _ in range(2):
+        nodes[1].register(checks=[BROKEN | {"evidence": {"path": "/\x1b[2J" + "x" * 9000, "found": "0 MiB"}}])
+    [incident] = api.get(f"/api/v1/jobs/{job}/incidents").json()["incidents"]
+    [(kept)] = incident["node_checks"]
+    assert (kept["node"], kept["host"], kept["name"], kept["reason"]) == ("node-b", "node-b", "storage", "no_space")
+    assert kept["text"].isprintable()
+    assert len(kept["text"]) < 1000
+
+
+@pytest.mark.parametrize("checks", [[{"name": "gpu"}], [{"name": "gpu", "state": "unknown"}], "all", [7]])
+def test_checks_that_are_none_are_refused(api: Api, job: str, checks: Any) -> None:
+    content = {"node": "n", "host": "n", "launcher_pid": 1, "local_world_size": 1, "checks": checks}
+    assert api.post(f"/api/v1/jobs/{job}/nodes", json=content).status_code == 422

@@ -118,3 +118,14 @@ def test_of_clients_that_leave_nothing_is_held(processor: Processor) -> None:
         assert (turns._held, turns._lines) == (0, {})
 
     run(scene())
+
+
+def test_what_another_loop_left_for_its_next_turn_is_not_waited_for(processor: Processor) -> None:
+    turns = Turns(most=1)
+
+    async def ask() -> None:
+        async with turns.held("one"):
+            processor.now += 0.2  # a pause is due, in which this loop ends
+
+    for _ in range(3):
+        run(ask())

@@ -76,7 +76,7 @@ def test_a_real_monitor_s_recording_gives_the_same_incidents(
         assert {name: was[name] for name in SAME} == {name: now[name] for name in SAME}
         assert abs(was["opened_at"] - now["opened_at"]) <= 0.25
         assert [c["rank"] for c in now["culprits"]] == [2]
-    assert [d["kind"] for d in job["directives"]] == ["capture", "restart"]
+    assert [d["kind"] for d in job["directives"]][:2] == ["capture", "restart"]
 
 
 def test_it_is_the_same_each_time(
@@ -92,7 +92,7 @@ def test_another_policy_shows_what_would_have_happened(
     (lenient,) = replayed(recorded[0], capsys, "--policy", "section_timeouts=step=60")["jobs"]
     assert lenient["incidents"] == []
     (observing,) = replayed(recorded[0], capsys, "--policy", "observe_only=true")["jobs"]
-    assert [d["kind"] for d in observing["directives"]] == ["tell"]
+    assert {d["kind"] for d in observing["directives"]} == {"tell"}, "of the hang, and of its end"
     assert observing["incidents"][0]["action"] == "log"
 
 

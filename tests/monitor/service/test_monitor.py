@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
+
+import pytest
 
 from rankwatch.contract.enums import DirectiveKind, ProcessEventKind
 from rankwatch.contract.messages import Directive, NodeRegistration, ProcessEvent
 from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics
 from rankwatch_monitor.core.incident.settings_push import PUSH_ALL_INTERVAL, PUSH_INTERVAL
-from rankwatch_monitor.service.monitor import Clock, Monitor
+from rankwatch_monitor.service.monitor import LINES, LONGEST_LINE, Clock, Monitor
 
 IDENTITY = RankIdentity("job", 0, world_size=1, attempt=1, instance="a", started_at=1.0)
 
@@ -86,3 +89,27 @@ def test_what_holds_for_the_whole_run_is_handed_down_when_the_last_rank_shuts_do
     assert stage.kept_outside() == 3000.0
     stage.later(1.0)
     assert len(stage.handed()) == 2, "once"
+
+
+def test_a_job_that_has_much_to_say_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    class Moved(Clock):
+        at = 1_000.0
+
+        def now(self) -> float:
+            return self.at
+
+    clock = Moved()
+    monitor = Monitor(clock=clock)
+    monitor.ingest([RankReport(RankIdentity("job", 0, world_size=1))])
+    job = monitor.jobs["job"]
+    caplog.set_level(logging.INFO)
+    said_before = monitor._said.get("job", (0.0, 0))[1]
+    for number in range(10 * LINES):
+        monitor._say(job, logging.WARNING, f"line {number} " + "x" * 10_000)
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("line ")]
+    assert len(said) == LINES - said_before
+    assert max(map(len, said)) < 2 * LONGEST_LINE
+    clock.at += 61.0
+    monitor._say(job, logging.INFO, "line at last")
+    left_out = 10 * LINES + said_before - LINES
+    assert [record.args for record in caplog.records][-2:] == [("job", left_out), ("line at last",)]

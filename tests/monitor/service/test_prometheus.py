@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rankwatch_monitor.publish.prometheus import names as names
+from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor
 from support.otlp import PROTOBUF, gauge, rank_report
 from support.waiting import wait_for
@@ -39,6 +40,8 @@ def hung(api: Api, job: str) -> str:
         api.report(*reports)
         api.change_policy(job, section_timeouts={"step": 2.0})
     api.post("/v1/metrics", content=b"rubbish", headers=PROTOBUF)
+    failed = {"name": "storage", "state": "failed", "reason": "no_space", "evidence": {"path": "/ckpt"}}
+    PlayedLauncher(api, f"{job}-unfit", "node-a", (0,)).register(checks=[failed])
     return job
 
 
@@ -65,6 +68,7 @@ def test_every_family_is_in_the_table_with_its_kind_labels_and_meaning(api: Api,
     labels = {family.name: set(family.labels) for family in names.FAMILIES}
     samples = api.metrics()  # of all jobs of this monitor, those of other tests included
     elsewhere = {*names.FROM_WINDOWS, *names.FROM_PUBLISHERS}  # tests/monitor/publish/prometheus/test_exposition.py
+    elsewhere.add(names.GOODPUT)  # not in the first minute of a job (tests/monitor/http/test_goodput.py)
     assert set(labels) - {family.name for family in elsewhere} <= {name for name, _ in samples}, "each at least once"
     assert all({label for label, _ in given} == labels[name] for name, given in samples)
 

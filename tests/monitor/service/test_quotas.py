@@ -190,6 +190,25 @@ def test_a_token_bound_to_jobs_cannot_fill_the_database_with_jobs_that_end_at_on
     assert taken("a9", team), "an hour later there is room again"
 
 
+def test_a_token_bound_to_jobs_pushes_out_its_own_jobs_that_are_over() -> None:
+    monitor = Monitor(clock=Moved(), limits=Limits(jobs=6))
+    covers = Grant(frozenset({Scope.INGEST}), "team-a", ("team-a-*",)).covers
+
+    def over(job: str) -> None:
+        monitor.ingest([claim(job, 1)])
+        monitor.ingest([claim(job, 1, ended=True)])
+        monitor.tick()
+
+    others = {f"other-{number}" for number in range(5)}
+    for job in others:
+        over(job)
+    for number in range(20):
+        job = f"team-a-{number}"
+        assert monitor.refuses_job(job, covers) == ""
+        over(job)
+        assert set(monitor.jobs) == {*others, job}
+
+
 def test_one_request_of_a_bound_token_brings_no_more_jobs_than_its_limit() -> None:
     monitor = Monitor(clock=Moved(), limits=Limits(jobs_per_token=3))
     sender = BoundSender(Grant(frozenset({Scope.INGEST}), "team", ("a*",)), monitor)

@@ -6,7 +6,7 @@ from monitor.core.scene import Scene
 from rankwatch.contract.messages import NodeRegistration, RunClaim
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.service.runs import Runs
+from rankwatch_monitor.service.runs import MOST_CONFLICTS, WARNED_WITHIN, Runs
 
 FIRST, SECOND = RunClaim("first", "node-a", 11), RunClaim("second", "node-b", 22)
 NOW = 1_000.0
@@ -74,3 +74,13 @@ def test_each_launcher_of_the_first_run_is_warned_once() -> None:
     assert runs.has_warning("job", "n1")
     runs.forget("job")
     assert not runs.has_warning("job", "n1")
+
+
+def test_conflicts_about_ids_that_never_become_jobs_are_forgotten() -> None:
+    runs = Runs()
+    for number in range(3 * MOST_CONFLICTS):
+        at = NOW + number * 2 * WARNED_WITHIN / MOST_CONFLICTS
+        runs.claim(f"job-{number}", FIRST, None, at)
+        assert runs.claim(f"job-{number}", SECOND, None, at)
+    assert len(runs._conflicts) <= MOST_CONFLICTS
+    assert runs.has_warning(f"job-{3 * MOST_CONFLICTS - 1}", "n0")

@@ -228,7 +228,7 @@ def test_no_key_is_one_warning_and_no_question(tmp_path: Path, mark: str) -> Non
         (("--wandb-project", "p", "--wandb-series", "few"), ("--wandb-series", "curated or all", "'few'")),
         (("--wandb-mode", "offline"), ("--wandb-mode", "--wandb-project", "RANKWATCH_MONITOR_WANDB_PROJECT")),
         (("--wandb-entity", "team"), ("--wandb-entity", "--wandb-project")),
-        (("--wandb-project", "p", "--wandb-dir", "no/such"), ("--wandb-dir", "no/such", "writable")),
+        (("--wandb-project", "p", "--wandb-dir", "/dev/null/such"), ("--wandb-dir", "/dev/null/such")),
     ],
 )
 def test_what_makes_no_sense_is_reported(flags: tuple[str, ...], words: tuple[str, ...]) -> None:
@@ -322,3 +322,9 @@ def test_a_monitor_beside_its_launcher_is_found_by_the_environment(training: Tra
     assert run.summary["rankwatch/state"] == "finished"
     assert run.last("iteration") >= 80
     assert (run.finished, run.exit_code) == (True, 0)
+
+
+def test_the_folder_is_made(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    read(("--wandb-project", "p", "--wandb-dir", str(folder)), {})
+    assert folder.is_dir()

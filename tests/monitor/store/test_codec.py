@@ -24,6 +24,7 @@ from rankwatch.contract.enums import (
 )
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.messages import Directive, Frame, NodeRegistration, ProcessEvent, RankStack, Wait
+from rankwatch.contract.node_checks import CheckResult, CheckState
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.cause import (
     AllAlike,
@@ -59,7 +60,7 @@ from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations, SectionDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import Ended, Incident, Phase, Timeline, Withheld
+from rankwatch_monitor.core.incident_record import Ended, Incident, NodeChecked, Phase, Timeline, Withheld
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
 from rankwatch_monitor.core.rank_runs import RankRuns
 from rankwatch_monitor.store.codec import (
@@ -118,6 +119,7 @@ detections = st.builds(
     Detection, st.sampled_from(VerdictKind), whole, words, st.none() | names, times, times,
     st.sampled_from(LimitSource), whole, st.booleans(), followed,
 )  # fmt: skip
+results = st.builds(CheckResult, names, st.sampled_from(CheckState), words, st.dictionaries(names, words, max_size=2))
 incidents = st.builds(
     Incident,
     id=names,
@@ -148,6 +150,7 @@ incidents = st.builds(
     exclude=st.lists(names, max_size=3).map(tuple),
     launch=whole,
     stacks=st.lists(stacks, max_size=3).map(Stacks.of),
+    node_checks=st.lists(st.builds(NodeChecked, names, names, results), max_size=2).map(tuple),
 )
 policies = st.builds(
     Policy,
@@ -167,6 +170,7 @@ registrations = st.builds(
     NodeRegistration,
     *(names, words, whole, whole, words, whole, st.just({"max_restarts": 1}), st.just({"torch": "2"})),
     min_nodes=whole,
+    checks=st.lists(results, max_size=2).map(tuple),
 )
 ends = st.builds(
     ProcessEvent,

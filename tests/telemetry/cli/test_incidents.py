@@ -130,6 +130,7 @@ def test_lines_fit_and_names_cannot_steer_the_terminal() -> None:
         "outcome": "",
         "steps_lost": None,
         "timeline": {"since": None},
+        "node_checks": [],
         "phases": [],
         "cost": {"seconds": 0.0, "since": 1e9},
         "lost_steps_s": None,

@@ -55,7 +55,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_unknown_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["greeet"]) == 2
-    assert "there is no sub-command 'greeet'; known are: greet, monitor, run" in capsys.readouterr().err
+    assert "there is no sub-command 'greeet'; did you mean 'greet'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "extra"), [("monitor", "monitor"), ("run", "torch")])

@@ -386,12 +386,13 @@ def test_ctrl_z_gives_the_shell_its_screen_and_fg_brings_the_picture_back(
         assert seat.as_it_was
 
 
-def test_a_question_that_is_wrong_never_opens_the_screen(monitor: RunningMonitor, api: Api, job: str) -> None:
-    report(api, *reports_of_all(job, 1))
-    with watching(monitor.url, "no-such-job") as seat:
-        assert seat.ended() == 2
-        assert ENTER not in seat.seen
-        assert "rankwatch status: there is no job 'no-such-job'" in seat.seen
+def test_a_job_that_is_not_known_yet_is_waited_for(monitor: RunningMonitor, api: Api, job: str) -> None:
+    with watching(monitor.url, job) as seat:
+        seat.until("waiting for job")
+        report(api, *reports_of_all(job, 1))
+        seat.until("JOB ")
+        seat.press("q")
+        assert seat.ended() in (0, 3)
 
 
 # Without a monitor ----------------------------------------------------------------------------------------------------

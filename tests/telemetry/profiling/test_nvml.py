@@ -1,8 +1,6 @@
 """NVML readings: for real where there is no GPU, and their logic on an emulated device.
 
-There is no GPU on the machines that run these tests, so the device is emulated: the functions of the real ``pynvml``
-are replaced by those of :class:`Node`, while its error classes and constants stay. A name that pynvml does not have
-cannot be replaced, so none is made up here.
+There is no GPU on the machines that run these tests, so the device is emulated (:mod:`support.emulated_gpus`).
 """
 
 from __future__ import annotations
@@ -10,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,99 +17,13 @@ import pytest
 from rankwatch.contract import semconv
 from rankwatch.profiling import nvml
 from rankwatch.profiling.nvml import Devices, identity, visible_devices
+from support.emulated_gpus import Gpu, Node
 
 pynvml = pytest.importorskip("pynvml")
 
 ONE = "GPU-11111111-aaaa-bbbb-cccc-000000000001"
 TWO = "GPU-22222222-aaaa-bbbb-cccc-000000000002"
 MIG = "MIG-99999999-aaaa-bbbb-cccc-000000000009"
-
-
-class Gpu(SimpleNamespace):
-    """One emulated GPU; what is set to an NVML error is unsupported on it."""
-
-    def __init__(self, uuid: str, **changes: Any) -> None:
-        values: dict[str, Any] = {
-            "uuid": uuid,
-            "model": "NVIDIA H200",
-            "utilization": 87,
-            "memory": SimpleNamespace(used=40 << 30, total=141 << 30),
-            "temperature": 64,
-            "power": 612_500,
-            "limit": 700_000,
-            "clock": 1755,
-            "clock_limit": 1980,
-            "throttle": 0,
-            "ecc": {0: 12, 1: 2},
-            "events": [],
-            "instances": [],
-            "registered": None,
-        }
-        super().__init__(**values | changes)
-
-    def reported(self, field: str) -> Any:
-        value = getattr(self, field)
-        if isinstance(value, Exception):
-            raise value
-        return value
-
-
-class Node:
-    """The NVML of an emulated node, under the names of pynvml's functions."""
-
-    def __init__(self, *gpus: Gpu) -> None:
-        self.gpus = list(gpus)
-        self.hang = threading.Event()
-        self.hang.set()
-
-    def functions(self) -> dict[str, Callable[..., Any]]:
-        def field(name: str) -> Callable[..., Any]:
-            return lambda gpu, *_: gpu.reported(name)
-
-        def utilization(gpu: Gpu) -> Any:
-            self.hang.wait(30)
-            return SimpleNamespace(gpu=gpu.reported("utilization"))
-
-        def register(gpu: Gpu, kinds: int, events: list[Gpu]) -> None:
-            assert kinds == pynvml.nvmlEventTypeXidCriticalError
-            gpu.reported("events")
-            events.append(gpu)
-
-        def wait(events: list[Gpu], milliseconds: int) -> Any:
-            assert milliseconds == 0, "the exporter must not wait"
-            for gpu in events:
-                if gpu.events:
-                    return SimpleNamespace(eventType=pynvml.nvmlEventTypeXidCriticalError, eventData=gpu.events.pop(0))
-            raise pynvml.NVMLError_Timeout
-
-        def instance(gpu: Gpu, place: int) -> Gpu:
-            if place >= len(gpu.instances):
-                raise pynvml.NVMLError_NotFound
-            return gpu.instances[place]  # type: ignore[no-any-return]
-
-        return {
-            "nvmlInit": lambda: None,
-            "nvmlDeviceGetCount": lambda: len(self.gpus),
-            "nvmlDeviceGetHandleByIndex": lambda index: self.gpus[index],
-            "nvmlDeviceGetUUID": field("uuid"),
-            "nvmlDeviceGetName": field("model"),
-            "nvmlDeviceGetUtilizationRates": utilization,
-            "nvmlDeviceGetMemoryInfo": field("memory"),
-            "nvmlDeviceGetTemperature": field("temperature"),
-            "nvmlDeviceGetPowerUsage": field("power"),
-            "nvmlDeviceGetEnforcedPowerLimit": field("limit"),
-            "nvmlDeviceGetClockInfo": field("clock"),
-            "nvmlDeviceGetMaxClockInfo": field("clock_limit"),
-            "nvmlDeviceGetCurrentClocksEventReasons": field("throttle"),
-            "nvmlDeviceGetCurrentClocksThrottleReasons": field("throttle"),
-            "nvmlDeviceGetTotalEccErrors": lambda gpu, kind, _: gpu.reported("ecc")[kind],
-            "nvmlEventSetCreate": list,
-            "nvmlEventSetFree": lambda events: None,
-            "nvmlDeviceRegisterEvents": register,
-            "nvmlEventSetWait_v2": wait,
-            "nvmlDeviceGetMaxMigDeviceCount": lambda gpu: 7,
-            "nvmlDeviceGetMigDeviceHandleByIndex": instance,
-        }
 
 
 @pytest.fixture

@@ -38,6 +38,7 @@ Observed              any open                                               (sa
 DirectiveIssued       any open                                               (same)
 DirectiveRefused      any open                                               (same)
 EvidenceReceived      any                                                    (same)
+NodeFailedChecks      any open                                               (same)
 ====================  ===================================  ================  ============  =========
 
 *(same)* keeps the phase and the time since when the incident is in it; a phase that is named restarts its time.
@@ -56,7 +57,17 @@ from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack, Wait
 from rankwatch_monitor.core.cause import Detection, Rejected, Shown, Unnamed
 from rankwatch_monitor.core.effects import Changed
 from rankwatch_monitor.core.hang.verdict import Culprit, union
-from rankwatch_monitor.core.incident_record import MAX_WAITS, Ended, Incident, Notice, Phase, RankWait, Withheld
+from rankwatch_monitor.core.incident_record import (
+    MAX_WAITS,
+    MOST_NODES_CHECKED,
+    Ended,
+    Incident,
+    NodeChecked,
+    Notice,
+    Phase,
+    RankWait,
+    Withheld,
+)
 
 # Events ---------------------------------------------------------------------------------------------------------------
 
@@ -244,6 +255,12 @@ class EvidenceReceived(NamedTuple):
     logs: tuple[RankLog, ...] = ()
 
 
+class NodeFailedChecks(NamedTuple):
+    """A launcher registered that its node fails checks."""
+
+    checks: tuple[NodeChecked, ...]
+
+
 Event = (
     Recorded
     | RecordedWithStacks
@@ -268,6 +285,7 @@ Event = (
     | DirectiveIssued
     | DirectiveRefused
     | EvidenceReceived
+    | NodeFailedChecks
 )
 
 # Table ----------------------------------------------------------------------------------------------------------------
@@ -341,6 +359,7 @@ TABLE: Final = (
     Row(DirectiveIssued, OPEN, "", None),
     Row(DirectiveRefused, OPEN, "", None),
     Row(EvidenceReceived, ANY, "", None),
+    Row(NodeFailedChecks, OPEN, "", None),
 )
 
 
@@ -451,6 +470,11 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
             return None
         case EvidenceReceived():
             _take_evidence(incident, event, now)
+            return None
+        case NodeFailedChecks(checks):
+            known = {(each.node, each.result.name, each.result.reason) for each in incident.node_checks}
+            new = [each for each in checks if (each.node, each.result.name, each.result.reason) not in known]
+            _set(incident, node_checks=(*incident.node_checks, *new)[:MOST_NODES_CHECKED])
             return None
         case _:
             assert_never(event)

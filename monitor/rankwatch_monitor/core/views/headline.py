@@ -6,6 +6,7 @@ in a copy. A line that is short of room leaves out the last parts of the cause.
 ============  ==========================================================================================================
 headline      at most 90 characters, for lists
 title         the same with room for 160, so that less is cut
+headlines     the same in the lengths of a console, with file and line of places
 detail        what ``reason`` states and ``title`` does not; empty: nothing
 ============  ==========================================================================================================
 """
@@ -20,16 +21,30 @@ from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.enums import CulpritClass, Proof, VerdictKind
 from rankwatch.contract.exits import shorter_exits
 from rankwatch.contract.semconv import STEP_SECTION
-from rankwatch_monitor.core.cause import Behind, Exited, NodeLost, NodeSilent, Rejected, Silent, Slow
+from rankwatch_monitor.core.cause import (
+    Behind,
+    Exited,
+    NodeLost,
+    NodeSilent,
+    NotEntered,
+    PastLimit,
+    Rejected,
+    Silent,
+    Slow,
+)
+from rankwatch_monitor.core.hang.proof import own_frame
+from rankwatch_monitor.core.hang.stacks import site_of
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.words import sentence
-from rankwatch_monitor.core.words.causes import Parts, When, predicate, unnamed
+from rankwatch_monitor.core.words.causes import Parts, When, place, predicate, unnamed
 from rankwatch_monitor.core.words.sentence import followed, on, when_detected
 
 LONGEST: Final = 90
 """Characters of a headline."""
 LONGEST_TITLE: Final = 160
+CONSOLE: Final = (164, 124, 82, 62)
+"""Characters of the same for consoles: two lines and one, of 100 columns and of 80."""
 
 
 def headline(incident: Incident) -> str:
@@ -40,6 +55,29 @@ def headline(incident: Incident) -> str:
 def title(incident: Incident) -> str:
     """The incident in at most :data:`LONGEST_TITLE` characters."""
     return _line(incident, LONGEST_TITLE).text
+
+
+def headlines(incident: Incident) -> tuple[str, ...]:
+    """The incident for consoles in the lengths of :data:`CONSOLE`, the longest first; places have file and line."""
+    where = f"; it is {site}" if (site := _apart_from_its_cause(incident)) else ""
+    lines = []
+    for longest in CONSOLE:
+        line = _line(incident, longest, sites=True)
+        lines.append(line.text + (where if line.whole and len(line.text) + len(where) <= longest else ""))
+    return tuple(dict.fromkeys(lines))
+
+
+def _apart_from_its_cause(incident: Incident) -> str:
+    """Where the one culprit is, if its cause does not state that; empty: it does, or that is not known."""
+    if len(incident.culprits) != 1 or not isinstance(incident.culprits[0].cause, NotEntered | PastLimit):
+        return ""
+    return _site(incident, incident.culprits[0].rank)
+
+
+def _site(incident: Incident, rank: int) -> str:
+    """``in main() (train.py:40)``: the innermost function of the script; empty: not known."""
+    frame = own_frame(rank, incident.stacks.groups())
+    return "" if frame is None else place(site_of(frame)).lstrip()
 
 
 def detail(incident: Incident, *, beside_fields: bool = False) -> str:
@@ -116,7 +154,7 @@ def when_of(incident: Incident) -> When:
     return When.NOW if going_on or incident.elective else When.PAST
 
 
-def _line(incident: Incident, longest: int) -> _Line:
+def _line(incident: Incident, longest: int, *, sites: bool = False) -> _Line:
     when = when_of(incident)
     if not incident.culprits:
         return _without_culprits(incident, when, longest)
@@ -124,7 +162,7 @@ def _line(incident: Incident, longest: int) -> _Line:
     alike = [c for c in incident.culprits if c.cause == first.cause]
     if silent := _silent_host(incident, when):
         return _Line("", _first_words(silent, longest))
-    if hangs := _hangs(incident, when, longest):
+    if hangs := _hangs(incident, when, longest, sites=sites):
         return hangs
     if isinstance(first.cause, Slow | Rejected):
         text = capital(first.cause.stated.rstrip("."))
@@ -150,17 +188,17 @@ def _without_culprits(incident: Incident, when: When, longest: int) -> _Line:
     return _Line("", _clauses(text, longest), len(text) <= longest)
 
 
-def _hangs(incident: Incident, when: When, longest: int) -> _Line | None:
+def _hangs(incident: Incident, when: When, longest: int, *, sites: bool) -> _Line | None:
     """Where the ranks hang for which the others wait; None: another fault, or the place is not known."""
     culprits, cause = incident.culprits, incident.culprits[0].cause
     several = len(culprits) > 1
-    place = _place(incident, culprits[0].rank, several=several)
-    if not isinstance(cause, Behind) or not place or any(c.cause != cause for c in culprits):
+    where = _place(incident, culprits[0].rank, several=several, sites=sites)
+    if not isinstance(cause, Behind) or not where or any(c.cause != cause for c in culprits):
         return None
     verb = {When.NOW: "hang" if several else "hangs", When.PAST: "hung", When.MAYBE: "may be hung"}[when]
     behind = f", {count(cause.steps, 'step')} behind" if cause.steps else ""
     waits = when.value.waits if cause.waiting == 1 else when.value.wait
-    what = f"{verb} {place}{behind}; {count(cause.waiting, 'rank')} {waits}"
+    what = f"{verb} {where}{behind}; {count(cause.waiting, 'rank')} {waits}"
     subject = f"Ranks {as_ranges([c.rank for c in culprits])}" if several else f"Rank {culprits[0].rank}"
     host = culprits[0].host if len({c.host for c in culprits}) == 1 else ""
     on_host = f"{subject}{on(host)} "
@@ -168,10 +206,12 @@ def _hangs(incident: Incident, when: When, longest: int) -> _Line | None:
     return _Line(on_host if fits else f"{subject} ", what if fits else _first_words(what, longest - len(subject) - 1))
 
 
-def _place(incident: Incident, rank: int, *, several: bool) -> str:
+def _place(incident: Incident, rank: int, *, several: bool, sites: bool = False) -> str:
     """Where a rank is: the innermost function of its stack, else its section; empty: not known."""
     step = incident.furthest_iteration
     after = "" if step is None else f" after step {step}"
+    if sites and (site := _site(incident, rank)):
+        return f"{site}{after}"
     if function := innermost(incident, rank):
         return f"in {function}{after}"
     if incident.section == STEP_SECTION and after:

@@ -6,18 +6,19 @@ All of it is derived when it is read; nothing is stored. Shapes: R ranks.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from rankwatch.contract.enums import JobState, Proof, RankState, VerdictKind
+from rankwatch.contract.node_checks import failed, unfit
 from rankwatch_monitor.core import goodput_accounting, liveness, nodes
 from rankwatch_monitor.core.hang.blame import exit_of
 from rankwatch_monitor.core.hang.stacks import of_script
 from rankwatch_monitor.core.hang.verdict import Common, Verdicts
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
-from rankwatch_monitor.core.incident_record import Incident, Phase
+from rankwatch_monitor.core.incident_record import Incident, Phase, shown_check
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, Floats, live_ranks
 from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, phases, rankings, responses, verdict
@@ -245,6 +246,8 @@ def launcher(name: str, node: Node, now: float) -> responses.Launcher:
         "role_reason": node.role_reason,
         "lost": node.lost.reason if node.lost else None,
         "facts": dict(node.registration.facts),
+        "checks": cast("list[responses.NodeCheck]", [shown_check(each) for each in node.registration.checks]),
+        "unfit": unfit(failures) if (failures := failed(node.registration.checks)) and node.ended is None else "",
         "ended": str(node.ended.kind) if node.ended else None,
         "ended_reason": node.ended.reason if node.ended else "",
     }

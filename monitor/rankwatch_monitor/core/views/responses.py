@@ -25,6 +25,7 @@ from rankwatch.contract.enums import (
     VerdictKind,
     WaitKind,
 )
+from rankwatch.contract.node_checks import CheckState
 from rankwatch_monitor.core import cause
 from rankwatch_monitor.core.incident_record import Ended, Phase, Withheld
 from rankwatch_monitor.core.slow_cause import Doubt
@@ -254,6 +255,25 @@ class Timeout(TypedDict):
     """Null: no limit."""
 
 
+class NodeCheck(TypedDict):
+    """Result of one check of a node."""
+
+    name: str
+    state: CheckState
+    reason: str | None
+    """Null: it passed."""
+    evidence: dict[str, str]
+    text: str
+    """Empty: it passed."""
+
+
+class NodeChecked(NodeCheck):
+    """A node that failed a check."""
+
+    node: str
+    host: str
+
+
 class Launcher(TypedDict):
     """One launcher and its role in the job."""
 
@@ -272,6 +292,9 @@ class Launcher(TypedDict):
     lost: str | None
     """Why the node was given up as lost; null: it is not lost."""
     facts: dict[str, str]
+    checks: list[NodeCheck]
+    unfit: str
+    """Why its node takes no part, by its checks; empty: it passes them, or they are switched off."""
     ended: str | None
     """How the launcher ended; null: it still runs."""
     ended_reason: str
@@ -511,6 +534,8 @@ class Incident(TypedDict):
     steps_lost: int | None
     furthest_iteration: int | None
     """The last step that any rank completed in its attempt."""
+    node_checks: list[NodeChecked]
+    """Nodes that failed a check while it was open."""
 
 
 class Incidents(TypedDict):

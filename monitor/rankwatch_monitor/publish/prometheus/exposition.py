@@ -99,6 +99,8 @@ class _Snapshot(Collector):
         self._add(names.JOB_STALE_REPORTS, job.stale.count, job.id)
         for role, launchers in nodes.counts(job).items():
             self._add(names.JOB_NODES, launchers, job.id, role)
+        for check, failing in nodes.failing(job).items():
+            self._add(names.JOB_NODES_FAILING, failing, job.id, check)
         if (step := verdict.step(job)) is not None:
             self._add(names.JOB_ITERATION, step, job.id)
         self._add(names.JOB_RESTARTS, job.restarts, job.id)

@@ -49,6 +49,12 @@ JOB_INSTRUMENTED: Final = Family(
 JOB_RANKS: Final = Family("rankwatch_job_ranks", "gauge", ("job", "state"), "ranks of a job by state")
 JOB_WORLD_SIZE: Final = Family("rankwatch_job_world_size", "gauge", ("job",), "ranks a job should have")
 JOB_NODES: Final = Family("rankwatch_job_nodes", "gauge", ("job", "role"), "launchers of a job by what they do for it")
+JOB_NODES_FAILING: Final = Family(
+    "rankwatch_job_nodes_failing_check",
+    "gauge",
+    ("job", "check"),
+    "launchers of a job whose node fails a check, so that it takes no part, by the check's name",
+)
 JOB_ATTEMPT: Final = Family("rankwatch_job_attempt", "gauge", ("job",), "number of the current attempt")
 JOB_STALE_REPORTS: Final = Family(
     "rankwatch_job_stale_reports_total", "counter", ("job",), "reports of another attempt or process, not applied"
@@ -246,6 +252,7 @@ FAMILIES: Final = (
     JOB_RANKS,
     JOB_WORLD_SIZE,
     JOB_NODES,
+    JOB_NODES_FAILING,
     JOB_ATTEMPT,
     JOB_STALE_REPORTS,
     JOB_ITERATION,

@@ -25,6 +25,7 @@ from rankwatch.cli.formatting import (
     wrapped,
 )
 from rankwatch.contract.enums import NodeRole
+from rankwatch.contract.node_checks import sentence
 from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident_record import Incident
@@ -149,6 +150,8 @@ def _incident(job: Job, incident: Incident, now: float) -> list[str]:
     if incident.outcome:
         lines += wrapped(f"outcome: {incident.outcome}", "    ")
     lines += wrapped(_took(job, incident, now), "    ")
+    for each in incident.node_checks:
+        lines += wrapped(f"node {each.host or each.node} fails its check: {sentence(each.result)}", "    ")
     return lines + _stacks(incident) + _logs(job, incident)
 
 

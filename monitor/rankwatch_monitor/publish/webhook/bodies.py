@@ -15,11 +15,15 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from rankwatch.cli.formatting import printable, when
+from rankwatch.contract.enums import VerdictKind
+from rankwatch_monitor.core.incident_record import Ended
 from rankwatch_monitor.publish.webhook.notices import Event
 
 FORMATS: Final = ("slack", "json")
 SECRET_PREFIX: Final = "whsec_"
 
+GOOD_ENDS: Final = (Ended.RECOVERED, Ended.WENT_ON, Ended.HANDLED, Ended.CAPTURED)
+"""After these the job goes on; green means that alone."""
 _LONGEST_SECTION: Final = 2900
 """Characters; Slack's limit is 3000, and escaping makes some longer."""
 _LONGEST_FIELD: Final = 1900
@@ -47,6 +51,12 @@ def render(form: str, body: Mapping[str, Any], external_url: str | None) -> byte
     url = page(body, external_url)
     made = dict(body) | {"url": url} if form == "json" else _slack(body, url)
     return json.dumps(made, ensure_ascii=False, allow_nan=False, default=str).encode(errors="replace")
+
+
+def is_for(form: str, body: Mapping[str, Any]) -> bool:
+    """Whether receivers of a format get a notice: people get one message for each crash, programs also its end."""
+    crash = body["event"] == Event.INCIDENT_CLOSED and body["incident"]["kind"] == VerdictKind.PROCESS_EXITED
+    return form != "slack" or not crash
 
 
 def page(body: Mapping[str, Any], external_url: str | None) -> str | None:
@@ -100,6 +110,8 @@ def headers(key: str, body: bytes, now: float, secret: bytes | None) -> dict[str
 def _slack(body: Mapping[str, Any], url: str | None) -> dict[str, Any]:
     job = body["job"]
     mark, title = _TITLES.get(body["event"], ("", str(body["event"])))
+    if body["event"] == Event.INCIDENT_CLOSED and body["incident"]["ended"] not in GOOD_ENDS:
+        mark = "\N{LARGE ORANGE CIRCLE}"
     name = job["name"] if job["name"] == job["id"] else f"{job['name']} ({job['id']})"
     head = f"{mark} *{_escaped(f'{name}: {title}', 300)}*"
     fields = [{"type": "mrkdwn", "text": f"*{what}*\n{_escaped(text, _LONGEST_FIELD)}"} for what, text in _facts(body)]

@@ -23,7 +23,7 @@ from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.publish.http_post import Answer, Target, checked, fingerprint, shown
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.names import Sample
-from rankwatch_monitor.publish.webhook.bodies import FORMATS, headers, render
+from rankwatch_monitor.publish.webhook.bodies import FORMATS, headers, is_for, render
 from rankwatch_monitor.publish.webhook.delivery import Delivery, Message, expired
 from rankwatch_monitor.publish.webhook.notices import Announced, Event, Notice, announced_so_far, new_notices
 
@@ -95,6 +95,7 @@ class Webhooks:
             self._announced[job] = announced_so_far(job, clock())
         rows = outbox.load() if outbox is not None else []
         self._number = max((row["number"] for row in rows), default=0)
+        self._forms = {fingerprint(to.url): to.form for to in receivers}
         self.deliveries = {fingerprint(to.url): self._delivery(to) for to in dict.fromkeys(receivers)}
         self._load(rows)
 
@@ -172,6 +173,8 @@ class Webhooks:
 
     def _rows(self, notice: Notice) -> Iterable[Kept]:
         for queue, delivery in self.deliveries.items():
+            if not is_for(self._forms[queue], notice.body):
+                continue
             self._number += 1
             message = Message(notice.key, self._number, notice.job_id, notice.at, notice.body)
             yield {"queue": queue, **message._asdict()}, partial(delivery.put, message)

@@ -35,6 +35,10 @@ _TEXT: Final = ("optype", *WORDS)
 _CHUNK: Final = 1 << 16
 """Rows held as text at a time, which bounds the memory of large tables."""
 _LONGEST_LINE: Final = 1 << 20
+MOST_ROWS: Final = 1 << 25
+"""Operations of a table: 33,554,432, which take 0.3 GB a column."""
+MOST_WORDS: Final = 1 << 20
+"""Different words of a column."""
 _PARQUET: Final = b"PAR1"
 _GZIP: Final = b"\x1f\x8b"
 
@@ -106,6 +110,13 @@ def _chosen(path: Path, heads: Sequence[str]) -> dict[str, int]:
             "or give it a first line with their names"
         )
     return {name: place[name] for name in (*NEEDED, *NUMBERS, *WORDS) if name in place}
+
+
+def _bound(path: Path, rows: int, words: int = 0) -> None:
+    """Refuse a table that would take all memory: a compressed one of some megabytes can have any number of rows."""
+    for what, number, most in (("rows", rows, MOST_ROWS), ("different words in a column", words, MOST_WORDS)):
+        if number > most:
+            raise TableError(f"{path} has more than {most} {what}; give a part of it, some steps for example")
 
 
 def _check(path: Path, name: str, value_N: Floats, place: str, first: int) -> None:
@@ -180,6 +191,7 @@ def _csv_rows(path: Path, packed: bool) -> Rows:
     done = 0
     while chunk := list(islice(lines, _CHUNK)):
         filled = [line for line in chunk if line]
+        _bound(path, done + len(filled), max(map(len, codes.values()), default=0))
         if any(len(line) != len(heads) for line in filled):
             raise _ragged(path, packed, len(heads))
         for name, cells in zip(names, zip(*map(pick, filled), strict=True), strict=False):
@@ -250,6 +262,7 @@ def _parquet(path: Path) -> Rows:
             "pip install 'rankwatch[parquet]', or convert the file to CSV"
         ) from None
     try:
+        _bound(path, parquet.read_metadata(path).num_rows)
         heads = parquet.read_schema(path).names
         at = _chosen(path, heads)
         table = parquet.read_table(path, columns=[heads[place] for place in at.values()])

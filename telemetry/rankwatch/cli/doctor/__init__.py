@@ -16,7 +16,7 @@ from typing import Final
 
 from rankwatch.cli import monitors
 from rankwatch.cli.common import EXIT_INTERRUPTED, EXIT_TROUBLE, add_monitor_flags, print_text
-from rankwatch.cli.doctor import monitor_checks, node_checks, package_checks
+from rankwatch.cli.doctor import launcher_checks, monitor_checks, node_checks, package_checks
 from rankwatch.cli.doctor.finding import Finding, Level, fault
 from rankwatch.cli.formatting import count
 from rankwatch.cli.parser import Parser
@@ -73,6 +73,7 @@ def findings(
     parts: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
         ("monitor", lambda: monitor_checks.checks(url, token, named=named)),
         ("machine", lambda: node_checks.checks(url)),
+        ("node", lambda: launcher_checks.checks(url)),
         ("packages", package_checks.checks),
     )
     for name, look in parts:

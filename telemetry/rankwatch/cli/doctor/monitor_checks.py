@@ -6,7 +6,6 @@ not exist.
 
 from __future__ import annotations
 
-import email.utils
 import http.client
 import json
 import time
@@ -22,7 +21,7 @@ from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 from rankwatch.cli.formatting import duration
 from rankwatch.contract import env, semconv
 from rankwatch.export.transport import OtlpClient, SendStatus
-from rankwatch.monitor_client import MonitorClient, MonitorError, is_loopback, opener
+from rankwatch.monitor_client import MonitorClient, MonitorError, ahead_of, is_loopback, opener
 from rankwatch.settings import load
 
 TIMEOUT: Final = 5.0
@@ -119,13 +118,11 @@ def _page(url: str) -> Iterator[Finding]:
 
 
 def _clock(answer: Response) -> Finding:
-    try:
-        theirs = email.utils.parsedate_to_datetime(answer.headers["date"]).timestamp() + 0.5
-    except (KeyError, TypeError, ValueError):
+    apart = ahead_of(answer.headers.get("date"), answer.asked)
+    if apart is None:
         return warning(
             "clock", "the monitor's answer has no Date, so clocks cannot be compared", "is a proxy in front?"
         )
-    apart = answer.asked - theirs
     if abs(apart) <= CLOCKS_APART:
         return ok("clock", f"this machine's agrees with the monitor's within {CLOCKS_APART:g} s")
     words = f"this machine's is {duration(abs(apart))} {'ahead of' if apart > 0 else 'behind'} the monitor's"

@@ -53,21 +53,20 @@ def status(argv: Sequence[str]) -> int:
 def watch(arguments: argparse.Namespace) -> int:
     """Refresh until the user quits; returns the exit code of the last refresh."""
     try:
-        client = monitors.client(arguments, WATCH_TIMEOUT)
-        lines, code = _fetch_lines(client, arguments.job, terminal_of(sys.stdout))
+        url, lines, code = _fetch_or_wait(arguments)
         away: float | None = None
         top, due = 0, time.monotonic() + INTERVAL
         with contextlib.suppress(KeyboardInterrupt), LiveDisplay(sys.stdout, sys.stdin) as screen:
             while True:
                 terminal = terminal_of(sys.stdout)
                 top = screen.scrolled(top, _room(terminal), len(lines))
-                screen.draw(_framed(lines, client.url, away, terminal, top))
+                screen.draw(_framed(lines, url, away, terminal, top))
                 if screen.wait(max(0.0, due - time.monotonic())):
                     break
                 if time.monotonic() < due:  # a key scrolled
                     continue
                 try:
-                    lines, code = _fetch_lines(client, arguments.job, terminal_of(sys.stdout))
+                    url, lines, code = _fetch_or_wait(arguments, url)
                     away = None
                 except MonitorError as error:
                     if error.code != EXIT_AWAY:
@@ -77,6 +76,22 @@ def watch(arguments: argparse.Namespace) -> int:
     except MonitorError as error:
         return print_error(COMMAND, error)
     return EXIT_AWAY if away is not None else code
+
+
+def _fetch_or_wait(arguments: argparse.Namespace, url: str = "") -> tuple[str, list[str], int]:
+    """The monitor, the lines to show and the exit code; of a job that is not known yet, that it is waited for.
+
+    ``url``: where it was found before; empty: not yet.
+    """
+    job = arguments.job
+    try:
+        client = monitors.client(arguments, WATCH_TIMEOUT)
+        return client.url, *_fetch_lines(client, job, terminal_of(sys.stdout))
+    except MonitorError as error:
+        not_started = error.code == EXIT_AWAY and not arguments.monitor and not url
+        if job is None or not (error.unknown or not_started):
+            raise
+        return "", [f"waiting for job {job!r}, which is not known yet"], 0
 
 
 def _fetch_lines(client: MonitorClient, job: str | None, terminal: Terminal) -> tuple[list[str], int]:

@@ -349,7 +349,7 @@ def _nodes(job: Json, terminal: Terminal) -> list[str]:
     ordered = sorted(nodes, key=lambda node: (not node["lost"], node["role"], min(node["ranks"], default=0)))
     rows = []
     for node in ordered[:SHOWN]:
-        note = node["lost"] or node["role_reason"] or node["ended_reason"] or (node["ended"] or "")
+        note = node["lost"] or node["role_reason"] or node["unfit"] or node["ended_reason"] or (node["ended"] or "")
         role = "lost" if node["lost"] else node["role"]
         style = "bad" if node["lost"] else ""
         seen = "" if over else f"{duration(node['last_seen_age'])} ago"

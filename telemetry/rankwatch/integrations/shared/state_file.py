@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rankwatch.contract import ft_state
-from rankwatch.contract.files import replace_file
+from rankwatch.contract.files import read_file, replace_file
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.text import decoded
 from rankwatch.integrations.shared.with_timeout import with_timeout
@@ -37,7 +37,7 @@ class StateFile:
     def read(self) -> Mapping[str, Any] | None:
         """Return its content; None if it is missing or invalid."""
         try:
-            found = decoded(with_timeout(self.path.read_text, FILE_SECONDS, "reading it"))
+            found = decoded(with_timeout(lambda: read_file(self.path), FILE_SECONDS, "reading it"))
             if not isinstance(found, dict):
                 raise ValueError(f"it holds {type(found).__name__}, not an object")
             ft_state.read(found)

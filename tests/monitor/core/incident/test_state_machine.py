@@ -11,10 +11,11 @@ import pytest
 
 import rankwatch_monitor
 from rankwatch.contract.enums import Action, Proof, VerdictKind
+from rankwatch.contract.node_checks import CheckResult, CheckState
 from rankwatch_monitor.core.cause import Shown, Some
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident.state_machine import ANY, OPEN, TABLE, Row, transition
-from rankwatch_monitor.core.incident_record import Ended, Incident, Notice, Phase, Timeline, Withheld
+from rankwatch_monitor.core.incident_record import Ended, Incident, NodeChecked, Notice, Phase, Timeline, Withheld
 
 NOW: Final = 1000.0
 NOTICE: Final = Notice(VerdictKind.WRONG_RESULT, 2, "host-1", "The loss is NaN.", 1.0, NOW, 1)
@@ -44,6 +45,7 @@ EVENTS: Final[dict[type, machine.Event]] = {
         machine.DirectiveIssued(3, None),
         machine.DirectiveRefused("node-0", "busy"),
         machine.EvidenceReceived("node-0", (), NOW),
+        machine.NodeFailedChecks((NodeChecked("node-0", "host-0", CheckResult("gpu", CheckState.FAILED)),)),
     )
 }
 CONDITIONS: Final[dict[str, dict[str, object]]] = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rankwatch_monitor.replay.traces import read
 from rankwatch_monitor.replay.traces.read import TableError, is_table, read_rows
 from support.pipeline_trace import COLUMNS, Trace, write
 
@@ -124,3 +125,16 @@ def test_a_large_table_is_read_in_good_time(tmp_path: Path) -> None:
     began = time.process_time()
     assert len(read_rows(path)) == 200_000
     assert time.process_time() - began < 12
+
+
+@pytest.mark.parametrize("name", ["MOST_ROWS", "MOST_WORDS"])
+def test_a_table_that_would_take_all_memory_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "_CHUNK", 1)
+    monkeypatch.setattr(read, name, 3)
+    rows = "".join(f"0,{step},word-{step},{step}.0,1.0\n" for step in range(6))
+    table = tmp_path / "table.csv"
+    table.write_text("rank,step,optype,start_ts,duration\n" + rows)
+    with pytest.raises(TableError, match="more than 3"):
+        read_rows(table)

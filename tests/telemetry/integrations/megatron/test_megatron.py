@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,14 +103,14 @@ def test_a_checkpoint_folder_that_hangs_delays_setup_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(state_file, "FILE_SECONDS", 0.05)
-    file = tmp_path / "ft_state.json"
-    os.mkfifo(file)  # whoever reads it waits for a writer
+    go_on = threading.Event()
+    monkeypatch.setattr(state_file, "read_file", lambda *_: go_on.wait(60))
     try:
         hooks.setup(checkpoint_dir=tmp_path)
         assert opened() == {"setup"}
         assert "takes longer than 0.05 s" in caplog.text
     finally:
-        os.close(os.open(file, os.O_RDWR))
+        go_on.set()
         hooks.shutdown()
 
 

@@ -9,6 +9,13 @@ const launcher = (node: string, facts: Partial<Launcher> = {}): Launcher => ({
   node, host: node, ranks: [0], role: "active", role_reason: "", lost: null, ended: null, last_seen_age: 1, ...facts,
 });
 
+test("a node that fails its checks before the first attempt takes no part, and says why", () => {
+  const unfit = "it fails its check: storage: /ckpt cannot be used: Read-only file system";
+  const all = [launcher("a"), launcher("b", { ranks: [], unfit })];
+  assert.deepEqual(idleLaunchers(all), [{ name: "b", host: "b", what: "parked", reason: unfit }]);
+  assert.equal(figures(all), "1 active, 1 parked");
+});
+
 test("launchers with ranks and ended ones are left out", () => {
   assert.deepEqual(idleLaunchers([launcher("a"), launcher("b", { role: "spare", ended: "finished" })]), []);
 });

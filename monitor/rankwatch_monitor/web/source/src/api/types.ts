@@ -36,6 +36,8 @@ export interface Allowed { scope: "ingest" | "read" | "control"; name: string; }
 /** What makes a straggler slow: the part that explains most of its excess. */
 export type Cause = "data" | "host" | "compute" | "communication" | "unexplained";
 
+/** The result of one check. */ export type CheckState = "passed" | "failed" | "skipped";
+
 /** The last one that is known. */ export interface Checkpoint {
   /** After which step; null: the script counts none. */ step: number | null;
   at: number;
@@ -242,6 +244,7 @@ export interface HostTodo { text: string; here: string[]; anywhere: string[]; dr
   /** Seconds of the lost steps. */ lost_steps_s: number | null;
   steps_lost: number | null;
   /** The last step that any rank completed in its attempt. */ furthest_iteration: number | null;
+  /** Nodes that failed a check while it was open. */ node_checks: NodeChecked[];
 }
 
 /** One incident with its grouped stacks. */ export interface IncidentDetail extends Incident {
@@ -409,6 +412,8 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
   role_reason: string;
   /** Why the node was given up as lost; null: it is not lost. */ lost: string | null;
   facts: Record<string, string>;
+  checks: NodeCheck[];
+  /** Why its node takes no part, by its checks; empty: it passes them, or they are switched off. */ unfit: string;
   /** How the launcher ended; null: it still runs. */ ended: string | null;
   ended_reason: string;
 }
@@ -444,6 +449,16 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
 
 /** The advice about a job; `remaining`: without the node, null: it cannot be left out now. */
 export interface NodeAdvice { job: string; name: string; advice: Advice; remaining: Remaining | null; }
+
+/** Result of one check of a node. */ export interface NodeCheck {
+  name: string;
+  state: CheckState;
+  /** Null: it passed. */ reason: string | null;
+  evidence: Record<string, string>;
+  /** Empty: it passed. */ text: string;
+}
+
+/** A node that failed a check. */ export interface NodeChecked extends NodeCheck { node: string; host: string; }
 
 /** One node with what all jobs run there. */ export interface NodeDetail {
   host: string;

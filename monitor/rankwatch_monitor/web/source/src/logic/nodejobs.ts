@@ -18,7 +18,7 @@ export function launcherWords(launcher: PlacedLauncher, now: number): string {
   const ended = launcher.ended === null ? "" : `ended: ${launcher.ended_reason || words(launcher.ended)}`;
   return `Launcher ${launcher.node}, process ${launcher.launcher_pid}: ${[
     gone ? `last state ${launcher.role}, not heard for ${wholeDuration(elapsed(seen, now))} (since ${clock(seen, now)})` : launcher.role,
-    launcher.role_reason,
+    launcher.role_reason || launcher.unfit,
     launcher.lost === null ? "" : `lost: ${launcher.lost}`,
     ended || (gone ? "" : `last message ${duration(launcher.last_seen_age)} ago`),
   ].filter(Boolean).join("; ")}.`;

@@ -46,6 +46,11 @@ export function Stacks({ detail, incident, former }: { detail: Signal<IncidentDe
           {errors.length > ERRORS && <li>and {plural(errors.length - ERRORS, "more reason")}</li>}
         </ul>
       )}
+      {incident.node_checks.length > 0 && (
+        <ul class="errors">
+          {incident.node_checks.map(({ node, host, text }) => <li key={`${node} ${text}`}>Node {host || node} fails its check: {text}</li>)}
+        </ul>
+      )}
       <RankLogs logs={detail.value?.logs ?? []} />
     </section>
   );

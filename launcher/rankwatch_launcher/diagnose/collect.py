@@ -1,0 +1,347 @@
+"""Looks at the ranks of this node for some seconds, and makes the report of it.
+
+Every look reads the Python stacks by py-spy, which pauses nothing, and counters of /proc; meanwhile the ends of
+processes are awaited on their descriptors. Nothing is sent to a rank, no file of it is written, and every method has
+its time: what does not answer is missing in the report, which comes anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from rankwatch.contract.diagnosis import Hindrance, NodeReport, Obstacle, SeenExit, SeenRank, ThreadStack
+from rankwatch.contract.enums import WaitKind
+from rankwatch.contract.files import find_program
+from rankwatch.contract.messages import LOG_LINES, RankLog, RankStack
+from rankwatch.contract.text import decoded, one_line
+from rankwatch_launcher import procfs
+from rankwatch_launcher.diagnose import find
+from rankwatch_launcher.diagnose.find import Rank
+from rankwatch_launcher.stacks import flight_dumps, formats
+from rankwatch_launcher.stacks.capture import StackReader, Target
+from rankwatch_launcher.stacks.usage import UsageMeter
+from rankwatch_launcher.stacks.waits import PythonThread
+
+SECONDS: Final = 6.5
+"""From the first look to the last: a little more than ranks must stand still to count as such."""
+INTERVAL: Final = 1.0
+"""Seconds between two looks; longer where a look takes long, so that the job keeps its processors."""
+SHARE: Final = 3.0
+"""A look is followed by a pause of so many times as long as it took."""
+LOOKS: Final = 3
+"""At least, on however busy a machine."""
+LOOK_SECONDS: Final = 5.0
+LOCALS_SECONDS: Final = 2.0
+SPAWN: Final = "mp.spawn"
+SPAWN_FILE: Final = "torch/multiprocessing/spawn.py"
+COUNT_THEIR_RANKS: Final = ("torchrun", "accelerate", "deepspeed", SPAWN)
+"""Launchers that start all ranks of a node, and end all when one fails: a rank that is missing exited with code 0."""
+WORKER_LOOP: Final = ("_worker_loop", "torch/utils/data/")
+MAX_THREADS: Final = 16
+MAX_FRAMES: Final = 12
+"""Of another thread than the main one."""
+TAIL: Final = 32 << 10
+MAX_LOCALS: Final = 4 << 20
+_EXIT_CODE: Final = 49
+"""Position in :func:`.procfs.stat_fields` of the status that a zombie leaves to its parent."""
+_NO_PERMISSION: Final = ("permission denied", "not permitted", "root")
+
+
+@dataclass
+class _Watched:
+    """A rank, with what the looks have shown so far."""
+
+    rank: Rank
+    pidfd: int | None
+    stack: RankStack | None = None
+    threads: Mapping[int, PythonThread] = field(default_factory=dict)
+    ended: float | None = None
+    """Monotonic."""
+    code: int | None = None
+
+
+class Collector:
+    """Looks at the ranks of this node. Used once."""
+
+    def __init__(self, pids: Collection[int] = (), job: str | None = None, *, proc: Path = procfs.PROC) -> None:
+        self._pids, self._job, self._proc = tuple(pids), job, proc
+        self._reader = StackReader(py_spy=find_program("py-spy"))
+        self._meters: dict[str, UsageMeter] = {}
+        self._watched: list[_Watched] = []
+        self._stated: dict[int, Rank | None] = {}
+        """By process: the rank that its stack states; None: it is a loader worker."""
+
+    def report(self, seconds: float = SECONDS) -> NodeReport:
+        """Look at the ranks for so long."""
+        found = self._find()
+        self._watched = [_Watched(rank, procfs.open_pidfd(rank.pid)) for rank in found.ranks]
+        try:
+            began, last, looks = time.monotonic(), 0.0, 0
+            while self._watched:
+                last = time.monotonic()
+                self._look(last)
+                looks += 1
+                enough = last - began >= seconds and looks >= LOOKS
+                if enough or not any(each.ended is None for each in self._watched):
+                    break
+                now = time.monotonic()
+                pause = min(max(INTERVAL - (now - last), SHARE * (now - last)), seconds / LOOKS)
+                left = began + seconds - now
+                self._await_ends(max(0.05, min(pause, left) if left > 0 else 0.05))
+            at = time.time()
+            after = self._find() if self._watched else found
+            return self._made(found, after, max(0.0, round(last - began, 3)) if self._watched else 0.0, at)
+        finally:
+            for each in self._watched:
+                if each.pidfd is not None:
+                    os.close(each.pidfd)
+
+    def _find(self) -> find.Found:
+        found = find.ranks(self._pids, proc=self._proc)
+        return replace(found, ranks=tuple(self._named([e for e in found.ranks if self._job in (None, e.job)])))
+
+    # Looks ------------------------------------------------------------------------------------------------------------
+
+    def _look(self, now: float) -> None:
+        alive = {i: each for i, each in enumerate(self._watched) if each.ended is None}
+        targets = [Target(i, each.rank.local_rank, each.rank.pid) for i, each in alive.items()]
+        threads, stacks = self._reader.sample(targets, LOOK_SECONDS, dict.fromkeys(alive, ()))
+        by_job: dict[str, list[RankStack]] = {}
+        for stack in stacks:
+            by_job.setdefault(alive[stack.rank].rank.job, []).append(stack)
+        for job, of_job in by_job.items():
+            usage = self._meters.setdefault(job, UsageMeter(self._proc)).sample(of_job, now, threads)
+            for stack in of_job:
+                each = alive[stack.rank]
+                each.stack = replace(stack, usage=usage[stack.rank])
+                each.threads = threads.get(stack.rank) or each.threads
+
+    def _await_ends(self, seconds: float) -> None:
+        """Wait, and note which processes end meanwhile, in their order."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            waiting = {each.pidfd: each for each in self._watched if each.ended is None and each.pidfd is not None}
+            ready, _, _ = select.select(list(waiting), [], [], min(left, 0.5) if waiting else left)
+            for pidfd in ready:
+                waiting[pidfd].ended = time.monotonic()
+                waiting[pidfd].code = self._exit_code(waiting[pidfd].rank.pid)
+
+    def _exit_code(self, pid: int) -> int | None:
+        """What a process that has ended leaves to its parent; None: it took it already, or only it may know."""
+        fields = procfs.stat_fields(_text(self._proc / str(pid) / "stat"))
+        if not fields or fields[0] != "Z" or len(fields) <= _EXIT_CODE or not fields[_EXIT_CODE].isdigit():
+            return None
+        status = int(fields[_EXIT_CODE])
+        return None if status == 0 and os.geteuid() else os.waitstatus_to_exitcode(status)
+
+    def _named(self, ranks: Sequence[Rank]) -> list[Rank]:
+        """The ranks with the numbers that their stacks state, without loader workers."""
+        tool, found, sizes = find_program("py-spy"), list[Rank](), dict[int, int | None]()
+        for each in ranks:
+            if not each.guessed or tool is None:
+                found.append(each)
+                continue
+            if each.pid in self._stated:
+                found += filter(None, [self._stated[each.pid]])
+                continue
+            frames = _locals(tool, each.pid)
+            if any(f["name"] == WORKER_LOOP[0] and WORKER_LOOP[1] in f["filename"] for f in frames):
+                self._stated[each.pid] = None
+                continue
+            number = _stated(frames, "i")
+            if number is None:
+                self._stated[each.pid] = each
+                found.append(each)
+                continue
+            if each.parent not in sizes:
+                sizes[each.parent] = _stated(_locals(tool, each.parent), "nprocs")
+            size = sizes[each.parent] or each.world_size
+            stated = replace(each, rank=number, local_rank=number, world_size=size, local_world_size=size)
+            self._stated[each.pid] = known = replace(stated, guessed=False, launcher=SPAWN)
+            found.append(known)
+        return found
+
+    # The report -------------------------------------------------------------------------------------------------------
+
+    def _made(self, found: find.Found, after: find.Found, seconds: float, at: float) -> NodeReport:
+        now = time.monotonic()
+        alive = [each for each in self._watched if each.ended is None and each.stack is not None]
+        stacks = formats.bounded([_own(each) for each in alive])
+        logs = self._logs(alive)
+        seen = [self._seen(each, stack, logs.get(each.rank.pid)) for each, stack in zip(alive, stacks, strict=True)]
+        exits = [_exit(each, now) for each in sorted(self._watched, key=lambda one: one.ended or 0.0) if each.ended]
+        known = {(each.rank.job, each.rank.rank): each.rank.pid for each in self._watched}
+        begun = [each for each in after.ranks if known.get((each.job, each.rank)) != each.pid and not self._pids]
+        for each in begun:  # of the next attempt, of which there was one look at most
+            if (each.job, each.rank) not in {(one.job, one.rank) for one in seen}:
+                bare = RankStack(each.rank, each.pid, "", process_state=procfs.process_state(each.pid))
+                seen.append(self._seen(_Watched(each, None), bare, None))
+        missing = [
+            one for one in _missing(seen) if (one.job, one.rank) not in {(each.job, each.rank) for each in exits}
+        ]
+        return NodeReport(
+            socket.gethostname(), at, seconds, tuple(seen), (*exits, *missing), tuple(self._obstacles(found, stacks))
+        )
+
+    def _seen(self, each: _Watched, stack: RankStack, log: RankLog | None) -> SeenRank:
+        rank = each.rank
+        others = [thread for tid, thread in each.threads.items() if tid != rank.pid and thread.frames]
+        return SeenRank(
+            rank.job,
+            rank.rank,
+            rank.pid,
+            stack,
+            rank.world_size,
+            rank.local_rank,
+            rank.local_world_size,
+            rank.attempt,
+            rank.max_restarts,
+            rank.age,
+            rank.launcher,
+            rank.guessed,
+            tuple(ThreadStack(one.name, one.frames[:MAX_FRAMES]) for one in others[:MAX_THREADS]),
+            log,
+        )
+
+    def _logs(self, alive: Sequence[_Watched]) -> dict[int, RankLog]:
+        """The ends of the files that output goes to, by process; of a file that ranks share once."""
+        found: dict[int, RankLog] = {}
+        files: dict[tuple[int, int], int] = {}
+        for each in alive:
+            for number, stream in ((2, "stderr"), (1, "stdout")):
+                path = self._proc / str(each.rank.pid) / "fd" / str(number)
+                with contextlib.suppress(OSError):
+                    about = path.stat()
+                    if not stat.S_ISREG(about.st_mode):
+                        continue
+                    if (about.st_dev, about.st_ino) in files:
+                        other = files[about.st_dev, about.st_ino]
+                        if other != each.rank.pid:
+                            found[other] = replace(found[other], shared=True)
+                        break
+                    lines = tuple(_tail(path, about.st_size))
+                    if lines or number == 1:
+                        files[about.st_dev, about.st_ino] = each.rank.pid
+                        log = RankLog(each.rank.rank, stream, socket.gethostname(), os.readlink(path), lines)
+                        found[each.rank.pid] = log.bounded()
+                        break
+        return found
+
+    def _obstacles(self, found: find.Found, stacks: Sequence[RankStack]) -> list[Obstacle]:
+        obstacles = list[Obstacle]()
+        if self._watched and find_program("py-spy") is None:
+            obstacles.append(Obstacle(Hindrance.NO_PY_SPY))
+        refused = [s for s in stacks if not s.frames and any(part in s.error.lower() for part in _NO_PERMISSION)]
+        if refused:
+            obstacles.append(Obstacle(Hindrance.NOT_TRACED, tuple(s.pid for s in refused), one_line(refused[0].error)))
+        blind = [
+            s.pid
+            for s in stacks
+            if s.frames and s.usage is not None and s.usage.wait is not None
+            and s.usage.wait.kind is WaitKind.UNKNOWN and not self._tells_calls(s.pid)
+        ]  # fmt: skip
+        if blind:
+            obstacles.append(Obstacle(Hindrance.NO_SYSTEM_CALLS, tuple(blind)))
+        if found.unreadable:
+            obstacles.append(Obstacle(Hindrance.OTHER_USERS, found.unreadable[:64]))
+        if os.geteuid() and not (self._proc / "1" / "stat").exists():
+            obstacles.append(Obstacle(Hindrance.HIDDEN))
+        return obstacles
+
+    def _tells_calls(self, pid: int) -> bool:
+        return bool(_text(self._proc / str(pid) / "syscall").strip())
+
+
+def _own(each: _Watched) -> RankStack:
+    """A rank's stack under its own number, with what its flight recorder has dumped."""
+    assert each.stack is not None
+    rank = each.rank
+    try:
+        uid = os.stat(procfs.PROC / str(rank.pid)).st_uid
+    except OSError:
+        return replace(each.stack, rank=rank.rank)
+    dumped = flight_dumps.of_rank(rank.dumps, rank.home, rank.rank, uid, rank.age)
+    return replace(each.stack, rank=rank.rank, collectives=dumped)
+
+
+def _exit(each: _Watched, now: float) -> SeenExit:
+    rank = each.rank
+    age = round(now - (each.ended or now), 3)
+    return SeenExit(rank.job, rank.rank, rank.pid, rank.attempt, age, each.code, find.error_of(rank.error_file))
+
+
+def _missing(seen: Sequence[SeenRank]) -> list[SeenExit]:
+    """Ranks of this node that have no process, by the local ranks of the others."""
+    of_job: dict[tuple[str, int], list[SeenRank]] = {}
+    for each in seen:
+        if each.launcher in COUNT_THEIR_RANKS and 0 <= each.local_rank < each.local_world_size:
+            of_job.setdefault((each.job, each.attempt), []).append(each)
+    found = []
+    for (job, attempt), ranks in of_job.items():
+        first = ranks[0].rank - ranks[0].local_rank
+        there = {each.local_rank for each in ranks if each.rank - each.local_rank == first}
+        absent = set(range(ranks[0].local_world_size)) - there if len(there) == len(ranks) else set()
+        if min(each.age for each in ranks) > STARTING_SECONDS:
+            found += [SeenExit(job, first + local, 0, attempt) for local in sorted(absent)]
+    return found
+
+
+STARTING_SECONDS: Final = 5.0
+"""Seconds within which a launcher has started all its ranks."""
+
+
+def _locals(tool: str, pid: int) -> list[dict[str, Any]]:
+    """The frames of a process's main thread with their local variables; empty: they cannot be read."""
+    command = [tool, "dump", "--nonblocking", "--locals", "--json", "--pid", str(pid)]
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(LOCALS_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return []
+        out.seek(0)
+        try:
+            threads = decoded(out.read(MAX_LOCALS))
+            main = [each["frames"] for each in threads if each.get("os_thread_id") == pid]
+            return [dict(frame) for frame in main[0]] if main else []
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return []
+
+
+def _stated(frames: Sequence[Mapping[str, Any]], name: str) -> int | None:
+    """The number that ``torch.multiprocessing.spawn`` has in a variable; None: it is not on the stack."""
+    variables = (
+        each
+        for frame in frames
+        if str(frame["filename"]).endswith(SPAWN_FILE)
+        for each in frame.get("locals") or ()
+        if each.get("name") == name and str(each.get("repr", "")).isdigit()
+    )
+    return next((int(each["repr"]) for each in variables), None)
+
+
+def _tail(path: Path, size: int) -> list[str]:
+    with path.open("rb") as file:
+        file.seek(max(0, size - TAIL))
+        text = file.read(TAIL).decode(errors="replace")
+    lines = text.splitlines()[1 if size > TAIL else 0 :]
+    return [line for line in lines if line.strip()][-LOG_LINES:]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,341 @@
+"""Finds the ranks that run on this node, whoever started them.
+
+How this works
+--------------
+1.  A Python process whose environment states a rank: torch's variables, else those of MPI, PMI or Slurm. A loader
+    worker inherits them, so the topmost process of each rank is taken; so does a launcher within a container that was
+    given them, which has no local rank while its ranks have.
+2.  Where the environment states nothing (``mp.spawn``, Ray), Python processes with torch that are siblings below a
+    launcher or below a Python process with torch. Their numbers are in their stacks (:mod:`.collect`), else the order
+    of their start.
+3.  Any process that was asked for by its id.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from rankwatch.contract.text import decoded, one_line
+from rankwatch_launcher import procfs
+
+LAUNCHERS: Final = {
+    "torchrun": "torchrun", "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
+    "torch/distributed/run.py": "torchrun", "rankwatch": "rankwatch run", "accelerate": "accelerate",
+    "deepspeed": "deepspeed", "slurmstepd": "srun", "srun": "srun", "mpirun": "mpirun", "mpiexec": "mpirun",
+    "orted": "mpirun", "prted": "mpirun", "prterun": "mpirun", "hydra_pmi_proxy": "mpirun", "raylet": "ray",
+    "accelerate.commands.launch": "accelerate",
+}  # fmt: skip
+"""Programs that start ranks, by a word of their command line."""
+TORCH: Final = "libtorch"
+NODE: Final = os.uname().nodename
+COLLECTOR: Final = "rankwatch_launcher.diagnose"
+COMMAND: Final = " diagnose"
+MAX_COMMAND: Final = 2048
+MAX_ENVIRONMENT: Final = 1 << 20
+_PPID: Final = 1
+_STARTED: Final = 19
+_TICK: Final = float(os.sysconf("SC_CLK_TCK"))
+_NUMBERS: Final = (
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
+)
+"""Rank, world size, local rank and local world size, by who states them; the first that are there count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank's process."""
+
+    pid: int
+    job: str
+    rank: int
+    world_size: int = 0
+    local_rank: int = -1
+    local_world_size: int = 0
+    attempt: int = 0
+    max_restarts: int = -1
+    age: float = 0.0
+    launcher: str = ""
+    guessed: bool = False
+    parent: int = 0
+    torch: bool = False
+    """It has loaded torch."""
+    stated_by: int = 0
+    """Position in :data:`_NUMBERS`."""
+    dumps: str = ""
+    """Where its flight recorder is dumped when it finds a hang by itself; empty: unknown."""
+    home: str = ""
+    error_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The ranks of this node, and what could not be seen."""
+
+    ranks: tuple[Rank, ...] = ()
+    unreadable: tuple[int, ...] = ()
+    """Python processes whose environment this user may not read."""
+
+
+@dataclass
+class _Processes:
+    """The processes of this node at one moment."""
+
+    proc: Path
+    parents: dict[int, int] = field(default_factory=dict)
+    started: dict[int, int] = field(default_factory=dict)
+    children: dict[int, list[int]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, proc: Path) -> _Processes:
+        made = cls(proc)
+        for name in filter(str.isdigit, os.listdir(proc)):
+            fields = procfs.stat_fields(_text(proc / name / "stat"))
+            if len(fields) > _STARTED and fields[0] not in "ZX":
+                made.parents[int(name)], made.started[int(name)] = int(fields[_PPID]), int(fields[_STARTED])
+        for child in sorted(made.parents, key=lambda pid: (made.started[pid], pid)):
+            made.children.setdefault(made.parents[child], []).append(child)
+        return made
+
+    def above(self, pid: int) -> Iterator[int]:
+        """Its parent, and the parents of that, the nearest first."""
+        seen = {pid}
+        while (pid := self.parents.get(pid, 0)) > 0 and pid not in seen:
+            seen.add(pid)
+            yield pid
+
+    def below(self, pid: int) -> list[int]:
+        """All processes below it."""
+        found = list(self.children.get(pid, ()))
+        for each in found:
+            found.extend(self.children.get(each, ()))
+        return found
+
+    def command(self, pid: int) -> str:
+        return _text(self.proc / str(pid) / "cmdline", MAX_COMMAND).replace("\0", " ").strip()
+
+    def is_python(self, pid: int) -> bool:
+        try:
+            program = os.readlink(self.proc / str(pid) / "exe").rpartition("/")[2]
+        except OSError:
+            program = self.command(pid).partition(" ")[0].rpartition("/")[2]
+        return program.startswith(("python", "pypy", "pt_main")) or procfs.maps_library(pid, "libpython", self.proc)
+
+    def has_torch(self, pid: int) -> bool:
+        return procfs.maps_library(pid, TORCH, self.proc)
+
+    def environment(self, pid: int) -> dict[str, str] | None:
+        """None: this user may not read it."""
+        try:
+            with (self.proc / str(pid) / "environ").open("rb") as file:
+                text = file.read(MAX_ENVIRONMENT).decode(errors="replace")
+        except PermissionError:
+            return None
+        except OSError:
+            return {}
+        return dict(each.split("=", 1) for each in text.split("\0") if "=" in each)
+
+    def launcher_of(self, pid: int) -> str:
+        """What started a process; empty: unknown."""
+        for each in self.above(pid):
+            if name := launcher_named(self.command(each)):
+                return name
+        return ""
+
+    def age(self, pid: int) -> float:
+        try:
+            up = float(_text(self.proc / "uptime").split()[0])
+        except (ValueError, IndexError):
+            return 0.0
+        return max(0.0, round(up - self.started.get(pid, 0) / _TICK, 2))
+
+
+def launcher_named(command: str) -> str:
+    """The launcher that a command line starts; empty: none."""
+    first, *more = command.split() or [""]
+    program = next((word for word in more if not word.startswith("-")), "")
+    interpreted = first.rpartition("/")[2].startswith(("python", "bash", "sh"))
+    for word in (first.rstrip(":"), program if interpreted else ""):
+        if found := LAUNCHERS.get(word.rpartition("/")[2]):
+            return found
+        if (found := next((LAUNCHERS[path] for path in LAUNCHERS if "/" in path and word.endswith(path)), "")) != "":
+            return found
+    return ""
+
+
+def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | None = None) -> Found:
+    """Find the ranks.
+
+    Args:
+        pids: only these processes; empty: all that are ranks.
+        proc: where ``/proc`` is.
+        own: this process; None: that is so.
+    """
+    processes = _Processes.read(proc)
+    own = os.getpid() if own is None else own
+    ours = {own, *(each for each in processes.above(own) if COMMAND in processes.command(each))}
+    stated: dict[int, Rank] = {}
+    unreadable: list[int] = []
+    for pid in processes.parents:
+        if pid in ours and pid not in pids:
+            continue
+        variables = processes.environment(pid)
+        if variables is None:
+            if processes.is_python(pid):
+                unreadable.append(pid)
+        elif (rank := _stated(pid, variables)) is not None and processes.is_python(pid):
+            stated[pid] = rank
+    chosen = _topmost(stated, processes)
+    chosen += _siblings(processes, ours, {each.pid for each in chosen})
+    if pids:
+        chosen = _asked_for(pids, chosen, stated, processes)
+    found = [
+        replace(
+            each,
+            age=processes.age(each.pid),
+            launcher=processes.launcher_of(each.pid),
+            parent=processes.parents[each.pid],
+            torch=processes.has_torch(each.pid),
+        )
+        for each in sorted(chosen, key=lambda one: (one.job, one.rank, one.pid))
+        if COLLECTOR not in processes.command(each.pid)
+    ]
+    return Found(tuple(_once(found)), tuple(sorted(unreadable)))
+
+
+def _asked_for(
+    pids: Collection[int], chosen: Sequence[Rank], stated: Mapping[int, Rank], processes: _Processes
+) -> list[Rank]:
+    """The ranks that these processes are, or that are below them; else the processes, as ranks of one job."""
+    found, bare = list[Rank](), list[int]()
+    for pid in sorted(set(pids) & processes.parents.keys()):
+        below = set(processes.below(pid))
+        own = [each for each in chosen if each.pid == pid] or [each for each in chosen if each.pid in below]
+        if own or pid in stated:
+            found += own or [stated[pid]]
+        else:
+            bare.append(pid)
+    job = f"{NODE} pid {min(bare, default=0)}"
+    return found + [Rank(pid, job, i, len(bare), guessed=True) for i, pid in enumerate(bare)]
+
+
+def _once(found: list[Rank]) -> Iterator[Rank]:
+    """Of processes that state one rank of one job the one with torch, as a rank leaves services and commands behind.
+
+    While the ranks are restarted, the newest. What was left behind by a rank that has ended is none, either.
+    """
+    newest: dict[tuple[str, int], Rank] = {}
+    for each in found:
+        before = newest.get((each.job, each.rank))
+        if before is None or (each.attempt, each.torch, each.age) > (before.attempt, before.torch, before.age):
+            newest[each.job, each.rank] = each
+    with_parent = {each.job for each in newest.values() if each.torch and each.parent > 1}
+    return (each for each in newest.values() if each.torch or each.parent > 1 or each.job not in with_parent)
+
+
+def _stated(pid: int, variables: Mapping[str, str]) -> Rank | None:
+    """The rank that an environment states; None: none."""
+    for position, (rank, size, local_rank, local_size) in enumerate(_NUMBERS):
+        number, world = _number(variables, rank), _number(variables, size)
+        if number < 0 or world < 1 or (position and world < 2):
+            continue
+        return Rank(
+            pid,
+            job_of(variables),
+            number,
+            world,
+            _number(variables, local_rank),
+            max(0, _number(variables, local_size)),
+            max(0, _number(variables, "TORCHELASTIC_RESTART_COUNT")),
+            _number(variables, "TORCHELASTIC_MAX_RESTARTS"),
+            stated_by=position,
+            dumps=variables.get("TORCH_FR_DUMP_TEMP_FILE") or variables.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE") or "",
+            home=variables.get("HOME", ""),
+            error_file=variables.get("TORCHELASTIC_ERROR_FILE", ""),
+        )
+    return None
+
+
+def job_of(variables: Mapping[str, str]) -> str:
+    """What tells the jobs of a node apart, and is the same on all nodes of one."""
+    run = variables.get("TORCHELASTIC_RUN_ID", "")
+    if run not in ("", "none"):
+        return run
+    if "SLURM_JOB_ID" in variables and "MASTER_PORT" not in variables:
+        return f"slurm {variables['SLURM_JOB_ID']}.{variables.get('SLURM_STEP_ID', '')}".rstrip(".")
+    address, port = variables.get("MASTER_ADDR", ""), variables.get("MASTER_PORT", "")
+    if address or port:
+        return f"{address}:{port}"
+    return variables.get("OMPI_MCA_ess_base_jobid") or variables.get("PMIX_NAMESPACE") or "a job"
+
+
+def _topmost(stated: Mapping[int, Rank], processes: _Processes) -> list[Rank]:
+    """The process of each rank: neither what it has started, nor the launcher that was given the same variables."""
+    found = []
+    for pid, rank in stated.items():
+        above = [stated[each] for each in processes.above(pid) if each in stated]
+        if any((each.job, each.rank, each.local_rank) == (rank.job, rank.rank, rank.local_rank) for each in above):
+            continue
+        below = [stated[each] for each in processes.below(pid) if each in stated]
+        local = rank.stated_by == 0 and rank.local_rank >= 0
+        if any(each.stated_by < rank.stated_by or (each.local_rank >= 0 and not local) for each in below):
+            continue
+        found.append(rank)
+    return found
+
+
+def _siblings(processes: _Processes, ours: Collection[int], known: Collection[int]) -> list[Rank]:
+    """Ranks whose environment states nothing, numbered in the order of their start."""
+    torch = {
+        pid
+        for pid in processes.parents
+        if pid not in ours and pid not in known and processes.has_torch(pid) and processes.is_python(pid)
+        and not any(each in known for each in processes.above(pid))
+    }  # fmt: skip
+    found, taken = list[Rank](), set[int]()
+    for parent in sorted(processes.children, key=lambda pid: sum(1 for _ in processes.above(pid))):
+        several = [pid for pid in processes.children[parent] if pid in torch]
+        started_here = parent in torch or bool(launcher_named(processes.command(parent)))
+        if len(several) > 1 and started_here and parent not in taken:
+            taken.update(several, *(processes.below(pid) for pid in several))
+            job = f"{NODE} pid {parent}"
+            found += [Rank(pid, job, i, len(several), i, guessed=True) for i, pid in enumerate(several)]
+    return found
+
+
+def _number(variables: Mapping[str, str], name: str) -> int:
+    text = variables.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else -1
+
+
+def _text(path: Path, longest: int = -1) -> str:
+    try:
+        with path.open(errors="replace") as file:
+            return file.read(longest)
+    except OSError:
+        return ""
+
+
+def error_of(path: str) -> str:
+    """The first line of the exception in torch's error file of a rank; empty: there is none."""
+    return "" if not path else _first_line(_text(Path(path), 1 << 20))
+
+
+def _first_line(text: str) -> str:
+    try:
+        message: object = decoded(text)["message"]
+        message = message["message"] if isinstance(message, dict) else message
+        return one_line(str(message).strip().partition("\n")[0], 300)
+    except (ValueError, TypeError, KeyError):
+        return ""

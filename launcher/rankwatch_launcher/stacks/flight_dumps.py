@@ -1,0 +1,62 @@
+"""Reads what torch's flight recorder has dumped into a file by itself, when a watchdog found a collective stuck.
+
+The file is a pickle, which could run code: only the types of plain data are read.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import time
+from pathlib import Path
+from typing import Any, Final, Never
+
+from rankwatch.contract.messages import Collective
+from rankwatch_launcher.stacks import collectives
+
+DEFAULTS: Final = ("/tmp/nccl_trace_rank_", "{home}/.cache/torch/comm_lib_trace_rank_")
+"""Where torch dumps to without TORCH_FR_DUMP_TEMP_FILE, by version."""
+
+
+def of_rank(prefix: str, home: str, rank: int, uid: int, age: float) -> tuple[Collective, ...]:
+    """The progress of a rank's process groups by its newest dump; empty: there is none of this process.
+
+    Args:
+        prefix: the path without the rank; empty: where torch dumps by default.
+        home: the home folder of the process.
+        rank: its rank.
+        uid: its user, whose file it must be.
+        age: seconds since it was started; an older file is another process's.
+    """
+    for each in (prefix,) if prefix else DEFAULTS:
+        path = Path(f"{each.format(home=home) if not prefix else each}{rank}")
+        try:
+            with path.open("rb") as file:
+                about = os.fstat(file.fileno())
+                if about.st_uid != uid or about.st_mtime < time.time() - age:
+                    continue
+                return collectives.from_flight_recorder(plain(file.read(collectives.MAX_BYTES)))
+        except (OSError, ValueError):
+            continue
+    return ()
+
+
+def plain(data: bytes) -> Any:
+    """What a pickle of plain data stands for.
+
+    Raises:
+        ValueError: it is none, or names a class or function.
+    """
+    try:
+        return _Plain(io.BytesIO(data)).load()
+    except Exception as error:  # noqa: BLE001 - a broken pickle raises nearly anything
+        raise ValueError(f"no pickle of plain data: {error!r}") from None
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Never:
+        raise pickle.UnpicklingError(f"{module}.{name} is no plain data")
+
+    def persistent_load(self, pid: object) -> Never:
+        raise pickle.UnpicklingError(f"{pid!r} is no plain data")

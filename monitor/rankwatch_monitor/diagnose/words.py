@@ -1,0 +1,194 @@
+"""What is said of a job that nobody watched, beyond what the core's words say of every job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, assert_never
+
+from rankwatch.cli.formatting import count, duration
+from rankwatch.cli.formatting import ranks as as_ranges
+from rankwatch.contract.diagnosis import Hindrance, Obstacle, SeenExit, SeenRank
+from rankwatch.contract.enums import Proof, WaitKind
+from rankwatch_monitor.core.cause import Detection, Exited, Shown, Site, Unnamed
+from rankwatch_monitor.core.views.advice.record import Advice, Step
+from rankwatch_monitor.core.words import sentence
+from rankwatch_monitor.core.words.causes import at, unnamed
+from rankwatch_monitor.core.words.sentence import Named
+
+NOT_WATCHED: Final = "nobody watches this job"
+MAX_PLACES: Final = 3
+
+
+class Place(NamedTuple):
+    """A call in which ranks wait for their peers."""
+
+    function: str
+    site: Site | None
+    ranks: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """``ranks 0-2 in barrier called at train.py:41``."""
+        called = "" if self.site is None else f" called at {at(self.site)}"
+        return f"{named_ranks(self.ranks)} in {self.function}(){called}"
+
+
+def named_ranks(ranks: Sequence[int]) -> str:
+    """``rank 3``, ``ranks 0-2, 4``."""
+    return f"rank{'' if len(ranks) == 1 else 's'} {as_ranges(ranks)}"
+
+
+def shown(seen: Shown) -> str:
+    """What the looks show, in the core's words."""
+    return sentence.shown(seen)
+
+
+def hangs(culprits: Named, why_none: Unnamed | None, seen: Shown | None) -> str:
+    """A hang that is proven."""
+    proof = "" if seen is None else f" {sentence.shown(seen)}"
+    if culprits:
+        return sentence.also_to_blame("The job hangs", culprits) + proof
+    none = "" if why_none is None else f": {''.join(unnamed(why_none))}"
+    return f"The job hangs{none}.{proof}"
+
+
+def healthy(ranks: int, world_size: int, seconds: float, working: int) -> str:
+    """All ranks move."""
+    who = "The rank moves" if ranks == 1 == world_size else f"All {ranks} ranks move"
+    who = f"{count(ranks, 'rank')} of {world_size} was looked at, and moves" if ranks == 1 < world_size else who
+    who = f"{ranks} of {world_size} ranks were looked at, and all of them move" if 1 < ranks < world_size else who
+    works = f", and {working} used a processor" if working else ""
+    return f"{who}: in {seconds:.1f} s none stood in a call that waits for its peers{works}."
+
+
+def nothing_seen(ranks: int) -> str:
+    """There are ranks, and no stack of any."""
+    return f"No stack of {'the rank' if ranks == 1 else f'the {ranks} ranks'} could be read, so nothing can be told."
+
+
+def all_stand(ranks: int, places: Sequence[Place], unseen: Sequence[int], seconds: float) -> str:
+    """Every rank that was seen waits for its peers."""
+    who = "The rank that was looked at waits" if ranks == 1 else f"All {ranks} ranks that were looked at wait"
+    where = "; ".join(map(str, places[:MAX_PLACES])) + ("; and more" if len(places) > MAX_PLACES else "")
+    text = f"{who} for {'its' if ranks == 1 else 'their'} peers and did not move in {seconds:.1f} s ({where})"
+    if unseen:
+        return (
+            f"{text}; the cause is with {named_ranks(unseen)}, which {'was' if len(unseen) == 1 else 'were'} not seen."
+        )
+    if len(places) > 1:
+        return f"{text}: they are in different places of the program, so no rank is named."
+    return f"{text}: a transfer that takes long, their network or a device, so no rank is named."
+
+
+def undecided(standing: Sequence[int], moving: Sequence[int], others: Sequence[int], unread: Sequence[int]) -> str:
+    """Nothing decides it."""
+    parts = []
+    if standing:
+        parts.append(f"{named_ranks(standing)} wait{'s' if len(standing) == 1 else ''} for their peers")
+    if moving:
+        parts.append(f"{named_ranks(moving)} move{'s' if len(moving) == 1 else ''}")
+    if others := [rank for rank in others if rank not in unread]:
+        parts.append(f"{named_ranks(others)} stood at one place, which may be work or a wait")
+    if unread:
+        parts.append(f"no stack of {named_ranks(unread)} could be read")
+    return f"It cannot be told whether the job hangs: {'; '.join(parts) or 'nothing was seen of it'}."
+
+
+def ends(shown: Proof, wait: WaitKind | None) -> str:
+    """Whether what a job waits for ends by itself; empty: that is not known, or plain."""
+    match shown:
+        case Proof.STILL | Proof.STOPPED | Proof.WAITING:
+            return "It does not end by itself."
+        case Proof.BUSY:
+            return "That may end by itself: an evaluation, a checkpoint and a compilation look like this, too."
+        case Proof.MAY_END if wait is WaitKind.TIMED:
+            return "A sleep ends by itself, if the program does not begin it again."
+        case Proof.MAY_END | Proof.UNINTERRUPTIBLE:
+            return "That may end by itself."
+        case _:
+            return ""
+
+
+def ended(end: SeenExit) -> Exited | None:
+    """The cause, where it is known how a process ended."""
+    if end.code is None:
+        return Exited(1, end.message) if end.message else None
+    return Exited(end.code, end.message)
+
+
+def crashed(
+    found: Detection,
+    rank: int,
+    host: str,
+    cause: Exited | None,
+    more: int,
+    restarts: int,
+    newest: SeenRank | None,
+    *,
+    follows: bool,
+) -> str:
+    """A process ended while it was looked at."""
+    if cause is None:
+        text = f"The process of rank {rank}{sentence.on(host)} ended first; how, only its launcher knows."
+    else:
+        text = sentence.sentence(found, [(rank, host, cause)], None)
+    if follows:
+        text += " It lost its connection to another rank, which had ended before anybody looked."
+    if more:
+        text += f" {more} more process{'' if more == 1 else 'es'} ended after it."
+    if newest is not None and restarts and newest.age < 60:
+        text += f" {restarted(restarts, newest.age, newest.launcher)}"
+    return text
+
+
+def restarted(restarts: int, age: float, launcher: str) -> str:
+    """The ranks are restarted again and again."""
+    who = launcher.capitalize() if launcher else "Their launcher"
+    return f"{who} has restarted the ranks {count(restarts, 'time')}, the last time {duration(age)} ago."
+
+
+def look_again(unseen: Sequence[int], silent: Sequence[str]) -> Advice:
+    """What to do while nothing is proven."""
+    if silent:
+        step = Step(f"See why {', '.join(silent[:3])} did not answer", ": what runs there may be the cause")
+    elif unseen:
+        step = Step(
+            f"Look at {named_ranks(unseen)} too",
+            ": run it on their nodes, and read all reports",
+            "rankwatch diagnose --hosts HOST,HOST",
+        )
+    else:
+        step = Step("Look again in a minute", ": what still stands there then hangs", "rankwatch diagnose --seconds 60")
+    return Advice("look_again", (step,))
+
+
+def obstacle(found: Obstacle) -> str:
+    """What could not be read, and what would let it."""
+    of = f" of {len(found.pids)} process{'es' if len(found.pids) > 1 else ''}" if found.pids else ""
+    match found.kind:
+        case Hindrance.NO_PY_SPY:
+            return "Not seen: stacks, since py-spy is not installed here ('pip install py-spy')."
+        case Hindrance.NOT_TRACED:
+            return (
+                f"Not seen: stacks and waits{of}. Run it as root, in a container with the capability SYS_PTRACE "
+                "(docker: --cap-add SYS_PTRACE), or set kernel.yama.ptrace_scope to 0."
+            )
+        case Hindrance.NO_SYSTEM_CALLS:
+            return f"Not seen: what threads{of} wait for; the kernel or sandbox does not tell (as root it may)."
+        case Hindrance.OTHER_USERS:
+            return f"Not looked at: Python processes of other users ({len(found.pids)}); run as root, it sees all."
+        case Hindrance.HIDDEN:
+            return "Processes of other users are hidden (hidepid); run as root, it sees all."
+        case _:
+            assert_never(found.kind)
+
+
+def no_ranks(nodes: int, failed: Sequence[tuple[str, str]], obstacles: Sequence[Obstacle]) -> list[str]:
+    """Nothing was found on the nodes."""
+    where = "here" if nodes == 1 and not failed else f"on {count(nodes, 'node')}"
+    made = [
+        f"CANNOT TELL: no rank was found {where}: no Python process has a rank in its environment",
+        "(RANK and WORLD_SIZE, MPI's, Slurm's), or is one of several with torch below a launcher.",
+        "'--pid PID' looks at any process.",
+    ]
+    made += [f"No report of {host}: {why}." for host, why in failed[:8]]
+    return made + [obstacle(each) for each in obstacles[:4]]

@@ -1,0 +1,123 @@
+"""What ``rankwatch diagnose`` has seen of one node: its collector prints it as JSON, and the verdict is made of it.
+
+The collector runs on each node of a job, by ssh or a scheduler, and may be of another version than the reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rankwatch.contract.messages import Frame, RankLog, RankStack
+
+
+class Hindrance(StrEnum):
+    """Why a node could not be seen as a whole."""
+
+    NO_PY_SPY = "no_py_spy"
+    """The program is not installed, so that no Python stack is known."""
+    NOT_TRACED = "not_traced"
+    """The kernel refuses to read the memory of these processes: no stacks, no waits."""
+    NO_SYSTEM_CALLS = "no_system_calls"
+    """It does not tell which system call a thread is in, so that waits are not known."""
+    OTHER_USERS = "other_users"
+    """There are Python processes of other users, whose environment this user may not read."""
+    HIDDEN = "hidden"
+    """Processes of other users are not listed (``hidepid``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What could not be read, and of which processes."""
+
+    kind: Hindrance
+    pids: tuple[int, ...] = ()
+    detail: str = ""
+    """In the words of the program that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStack:
+    """Another thread than the main one that runs Python."""
+
+    name: str
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """The GPU of a rank, by NVML: the last reading."""
+
+    name: str
+    utilization: float | None = None
+    """0 to 1: the mean of the readings."""
+    memory_used: float | None = None
+    memory_total: float | None = None
+    """Bytes."""
+    power: float | None = None
+    """Watts."""
+    clock: float | None = None
+    clock_limit: float | None = None
+    """Hertz."""
+    throttled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRank:
+    """One rank, after the last look at it."""
+
+    job: str
+    """The same for all ranks of a job: the run's id, or the address of its store."""
+    rank: int
+    pid: int
+    stack: RankStack
+    """Of its main thread, with what several looks at its processes show."""
+    world_size: int = 0
+    """0: unknown."""
+    local_rank: int = -1
+    local_world_size: int = 0
+    attempt: int = 0
+    """How often the ranks were restarted before this process was started."""
+    max_restarts: int = -1
+    """-1: unknown."""
+    age: float = 0.0
+    """Seconds since its process was started."""
+    launcher: str = ""
+    """The program that started it: ``torchrun``, ``srun``; empty: unknown."""
+    guessed: bool = False
+    """Nothing tells its number: ranks of this node are numbered in the order of their start."""
+    threads: tuple[ThreadStack, ...] = ()
+    log: RankLog | None = None
+    """The end of its output, where that is a file."""
+    gpu: Gpu | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeenExit:
+    """The process of a rank ended while it was looked at, or had ended before."""
+
+    job: str
+    rank: int
+    pid: int = 0
+    attempt: int = 0
+    age: float | None = None
+    """Seconds since then; None: it had ended before the first look."""
+    code: int | None = None
+    """The exit code, or minus the signal; None: only its parent knows."""
+    message: str = ""
+    """The first line of its exception."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What the collector has seen of one node."""
+
+    host: str
+    at: float
+    """Unix seconds of the last look, by the node's own clock."""
+    seconds: float
+    """From the first look to the last."""
+    ranks: tuple[SeenRank, ...] = ()
+    exits: tuple[SeenExit, ...] = ()
+    obstacles: tuple[Obstacle, ...] = ()
+    version: int = 1

@@ -1,0 +1,149 @@
+"""``rankwatch diagnose`` at jobs that plain torchrun started: hung, asleep, crashing again and again, healthy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from support.ports import free_port
+from support.processes import MARK, end_marked, without
+from support.waiting import wait_for
+
+BEGIN = """
+import os, sys, threading, time
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank, value = dist.get_rank(), torch.ones(1)
+def ready():
+    print(f"READY {rank}", flush=True)
+"""
+HANGS = """
+for step in range(1000):
+    if step == 20:
+        ready()
+        if rank == 1:
+            lock = threading.Lock()
+            lock.acquire()
+            lock.acquire()
+    dist.barrier()
+"""
+SLEEPS = """
+for step in range(1000):
+    if step == 20:
+        ready()
+        if rank == 1:
+            time.sleep(3600)
+    dist.all_reduce(value)
+"""
+CRASHES = """
+import os, time
+import torch
+print("READY", os.environ["RANK"], flush=True)
+time.sleep(1.0 if os.environ["RANK"] == "1" else 600.0)
+raise ValueError("no data")
+"""
+"""Without a process group: torchrun's own restarts of gloo jobs hang now and then."""
+HEALTHY = """
+for step in range(4000):
+    if step == 20:
+        ready()
+    dist.all_reduce(value)
+    time.sleep(0.05)
+    if rank == 0:
+        value.fill_(float(os.path.exists(sys.argv[1])))
+    dist.broadcast(value, 0)
+    if value.item():
+        break
+dist.barrier()
+"""
+
+
+class Job:
+    """A job of two ranks, ended with everything that it started."""
+
+    def __init__(self, folder: Path, script: str, *flags: str) -> None:
+        self.stop, self.log, self.mark, port = folder / "stop", folder / "log", uuid4().hex, free_port()
+        self.name = f"127.0.0.1:{port}"
+        (folder / "train.py").write_text(script if script is CRASHES else BEGIN + script)
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*torchrun, *flags, str(folder / "train.py"), str(self.stop)],
+                env=without(("RANKWATCH_", "TORCH")) | {MARK: self.mark, "OMP_NUM_THREADS": "1"},
+                cwd=folder,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def printed(self, text: str) -> int:
+        assert self.process.poll() is None, self.log.read_text()
+        return self.log.read_text().count(text)
+
+    def diagnosed(self) -> tuple[int, dict[str, Any]]:
+        command = [sys.executable, "-P", "-m", "rankwatch", "diagnose", "--json", "--job", self.name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        found = json.loads(done.stdout)
+        assert len(found["jobs"]) == 1, f"{found}\n{done.stderr}\n{self.log.read_text()}"
+        return done.returncode, found["jobs"][0]
+
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    jobs: list[Job] = []
+
+    def begin(script: str, *flags: str) -> Job:
+        jobs.append(Job(tmp_path, script, *flags))
+        wait_for(lambda: jobs[-1].printed("READY") >= 2, "the ranks are up", 100.0)
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        job.process.kill()
+        job.process.wait()
+        end_marked(job.mark)
+
+
+def named(found: dict[str, Any]) -> list[int]:
+    return [culprit["rank"] for culprit in found["culprits"]]
+
+
+def test_the_rank_that_hangs_in_a_lock_is_named(start: Start) -> None:
+    code, found = start(HANGS).diagnosed()
+    assert (code, found["verdict"], named(found)) == (3, "trouble", [1]), found["reason"]
+    assert [group["ranks"] for group in found["groups"]] == [[0], [1]]
+    assert found["ranks"][0]["log"]["shared"]
+
+
+def test_a_rank_that_sleeps_is_waited_for_and_may_go_on(start: Start) -> None:
+    code, found = start(SLEEPS).diagnosed()
+    assert (code, found["verdict"], named(found)) == (4, "unknown", [1]), found["reason"]
+    wait = found["culprits"][0]["cause"]["wait"]
+    assert wait["kind"] == "timed"
+
+
+def test_a_job_that_crashes_again_and_again_is_in_trouble(start: Start) -> None:
+    job = start(CRASHES, "--max-restarts", "50")
+    wait_for(lambda: job.printed("READY 1") >= 3, "it is restarted", 100.0)
+    code, found = job.diagnosed()
+    assert (code, found["verdict"]) == (3, "trouble"), found["reason"]
+    assert named(found) in ([], [1]), found["reason"]  # it may have been between two crashes
+
+
+def test_a_healthy_job_is_called_so_and_goes_on(start: Start) -> None:
+    job = start(HEALTHY)
+    code, found = job.diagnosed()
+    assert (code, found["verdict"], named(found)) == (0, "healthy", []), found["reason"]
+    job.stop.touch()
+    assert job.process.wait(100) == 0, job.log.read_text()

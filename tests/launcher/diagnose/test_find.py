@@ -1,0 +1,178 @@
+"""Which processes are ranks: scenes of /proc, each with what must not be taken for a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from rankwatch_launcher.diagnose import find
+
+OWN = 4_000_000
+
+
+class Proc:
+    """A folder that looks like ``/proc``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "uptime").write_text("1000.00 1.0\n")
+        self._started = 100
+
+    def add(
+        self,
+        pid: int,
+        parent: int,
+        command: str = "python train.py",
+        *,
+        env: Mapping[str, object] | None = None,
+        torch: bool = True,
+    ) -> None:
+        made = self.folder / str(pid)
+        made.mkdir()
+        self._started += 100
+        before = ["S", str(parent), *["0"] * 17, str(self._started)]
+        (made / "stat").write_text(f"{pid} (x) {' '.join(before)} 0 0\n")
+        (made / "cmdline").write_text(command.replace(" ", "\0") + "\0")
+        (made / "environ").write_text("".join(f"{name}={value}\0" for name, value in (env or {}).items()))
+        (made / "exe").symlink_to(f"/usr/bin/{command.split()[0]}")
+        (made / "maps").write_text("00-01 r-xp 0 0 0 /x/libtorch_cpu.so\n" if torch else "")
+
+    def found(self, *pids: int) -> dict[int, tuple[str, int]]:
+        return {each.pid: (each.job, each.rank) for each in find.ranks(pids, proc=self.folder, own=OWN).ranks}
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Proc:
+    made = Proc(tmp_path)
+    made.add(1, 0, "init", torch=False)
+    return made
+
+
+def rank_env(rank: int, world: int = 2, port: int = 29500, **more: object) -> dict[str, object]:
+    own = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world}
+    return {**own, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": port, **more}
+
+
+def test_ranks_are_found_by_their_environment_and_their_loader_workers_are_not(proc: Proc) -> None:
+    proc.add(10, 1, "python /x/bin/torchrun train.py")
+    for rank in (0, 1):
+        proc.add(20 + rank, 10, env=rank_env(rank))
+        proc.add(30 + rank, 20 + rank, env=rank_env(rank))
+    assert proc.found() == {20: ("10.0.0.1:29500", 0), 21: ("10.0.0.1:29500", 1)}
+    first = find.ranks(proc=proc.folder, own=OWN).ranks[0]
+    assert (first.launcher, first.world_size, first.guessed) == ("torchrun", 2, False)
+
+
+def test_a_launcher_that_was_given_a_rank_itself_is_none(proc: Proc) -> None:
+    # As Kubernetes' PyTorchJob does: there RANK is that of the node.
+    proc.add(10, 1, "python -m torch.distributed.run", env={"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "a"})
+    proc.add(20, 10, env=rank_env(0))
+    proc.add(21, 10, env=rank_env(1))
+    assert set(proc.found()) == {20, 21}
+
+
+def test_torchrun_below_srun_is_no_rank_of_slurm(proc: Proc) -> None:
+    slurm = {"SLURM_PROCID": 0, "SLURM_NTASKS": 2, "SLURM_JOB_ID": 7}
+    proc.add(10, 1, "python /x/bin/torchrun train.py", env=slurm)
+    proc.add(20, 10, env=rank_env(0) | slurm)
+    assert proc.found() == {20: ("10.0.0.1:29500", 0)}
+
+
+@pytest.mark.parametrize(
+    ("variables", "job"),
+    [
+        ({"SLURM_PROCID": 3, "SLURM_NTASKS": 4, "SLURM_JOB_ID": 7, "SLURM_STEP_ID": 1}, "slurm 7.1"),
+        ({"OMPI_COMM_WORLD_RANK": 3, "OMPI_COMM_WORLD_SIZE": 4, "MASTER_ADDR": "a", "MASTER_PORT": 1}, "a:1"),
+        ({"PMI_RANK": 3, "PMI_SIZE": 4}, "a job"),
+        (rank_env(3, 4, TORCHELASTIC_RUN_ID="night-7"), "night-7"),
+        (rank_env(3, 4, TORCHELASTIC_RUN_ID="none"), "10.0.0.1:29500"),
+    ],
+)
+def test_who_states_a_rank(proc: Proc, variables: dict[str, object], job: str) -> None:
+    proc.add(20, 1, env=variables)
+    assert proc.found() == {20: (job, 3)}
+
+
+def test_shells_and_other_programs_with_the_variables_are_none(proc: Proc) -> None:
+    proc.add(20, 1, "bash run.sh", env=rank_env(0), torch=False)
+    proc.add(21, 20, env=rank_env(0))
+    proc.add(22, 1, "python -m rankwatch diagnose", env={"RANK": 0, "WORLD_SIZE": 2}, torch=False)
+    proc.add(OWN, 22, "python -m rankwatch_launcher.diagnose", env={"RANK": 0, "WORLD_SIZE": 2}, torch=False)
+    assert set(proc.found()) == {21}
+
+
+def test_two_jobs_of_a_node_are_told_apart(proc: Proc) -> None:
+    for port in (1, 2):
+        for rank in (0, 1):
+            proc.add(10 * port + rank, 1, env=rank_env(rank, port=port))
+    assert sorted(proc.found().values()) == [("10.0.0.1:1", 0), ("10.0.0.1:1", 1), ("10.0.0.1:2", 0), ("10.0.0.1:2", 1)]
+
+
+def test_while_ranks_are_restarted_the_newest_process_counts(proc: Proc) -> None:
+    proc.add(20, 1, env=rank_env(0, TORCHELASTIC_RESTART_COUNT=1))
+    proc.add(21, 1, env=rank_env(0, TORCHELASTIC_RESTART_COUNT=2), torch=False)
+    assert set(proc.found()) == {21}
+
+
+def test_what_a_rank_has_left_behind_is_none(proc: Proc) -> None:
+    proc.add(10, 1, "python /x/bin/torchrun train.py")
+    for rank in (0, 1):
+        proc.add(20 + rank, 10, env=rank_env(rank, 3))
+    proc.add(30, 1, "python service.py", env=rank_env(1, 3), torch=False)
+    proc.add(31, 1, "python service.py", env=rank_env(2, 3), torch=False)
+    assert set(proc.found()) == {20, 21}
+
+
+def test_a_rank_that_has_not_loaded_torch_yet_is_one(proc: Proc) -> None:
+    proc.add(10, 1, "python /x/bin/torchrun train.py")
+    proc.add(20, 10, env=rank_env(0), torch=False)
+    proc.add(21, 10, env=rank_env(1))
+    assert set(proc.found()) == {20, 21}
+
+
+def test_without_a_word_in_the_environment_siblings_below_a_python_process_are_ranks(proc: Proc) -> None:
+    proc.add(10, 1, "python train.py")
+    for i in (0, 1, 2):
+        proc.add(20 + i, 10)
+        for worker in (0, 1):
+            proc.add(100 + 10 * i + worker, 20 + i)
+    proc.add(30, 10, "python tracker", torch=False)
+    found = find.ranks(proc=proc.folder, own=OWN).ranks
+    assert [(each.pid, each.rank, each.world_size, each.guessed) for each in found] == [
+        (20, 0, 3, True), (21, 1, 3, True), (22, 2, 3, True),
+    ]  # fmt: skip
+
+
+def test_single_processes_of_a_shell_are_no_job(proc: Proc) -> None:
+    proc.add(10, 1, "bash", torch=False)
+    proc.add(20, 10)
+    proc.add(21, 10)
+    assert proc.found() == {}
+
+
+def test_processes_that_were_asked_for(proc: Proc) -> None:
+    proc.add(10, 1, "python /x/bin/torchrun train.py")
+    proc.add(20, 10, env=rank_env(0))
+    proc.add(21, 10, env=rank_env(1))
+    proc.add(40, 1, "python alone.py")
+    assert proc.found(21) == {21: ("10.0.0.1:29500", 1)}
+    assert set(proc.found(10)) == {20, 21}
+    assert proc.found(40) == {40: (f"{find.NODE} pid 40", 0)}
+    assert proc.found(41) == {}
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher"),
+    [
+        ("/x/bin/python /x/bin/torchrun --nproc-per-node 2 train.py", "torchrun"),
+        ("python3 -u -m torch.distributed.run train.py", "torchrun"),
+        ("slurmstepd: [7.0]", "srun"),
+        ("/usr/bin/mpirun -n 2 python train.py", "mpirun"),
+        ("python bench.py --start torchrun", ""),
+        ("bash", ""),
+    ],
+)
+def test_what_a_command_line_launches(command: str, launcher: str) -> None:
+    assert find.launcher_named(command) == launcher

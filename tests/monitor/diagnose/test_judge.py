@@ -1,0 +1,194 @@
+"""Verdicts on jobs that nobody watched: scenes of what was seen, each trouble with twins that must not be named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from monitor.diagnose.scenes import AT, JOB, at, call, locked, report, seen, sleeps, stands, trains, usage, works
+from rankwatch.contract.diagnosis import NodeReport, SeenExit, SeenRank
+from rankwatch.contract.enums import CulpritClass, ProcessState, Proof, WaitKind
+from rankwatch.contract.messages import Collective, Wait
+from rankwatch_monitor.diagnose.judge import Judged, Verdict, judge
+
+
+def of(*ranks: SeenRank, exits: Sequence[SeenExit] = (), silent: Sequence[str] = ()) -> Judged:
+    (judged,) = judge([report(*ranks, exits=exits)], silent)
+    return judged
+
+
+def named(judged: Judged) -> list[int]:
+    return [culprit.rank for culprit in judged.culprits]
+
+
+def test_a_rank_that_nothing_can_wake_is_named_while_the_others_stand() -> None:
+    judged = of(stands(0), locked(1), stands(2), stands(3))
+    assert (judged.verdict, named(judged), judged.decision.proof) == (Verdict.TROUBLE, [1], Proof.STILL)
+    assert judged.incident is not None
+    assert judged.incident.confirmed
+    assert judged.advice is not None
+    assert judged.advice.rule == "no_launcher"
+
+
+def test_while_the_others_go_on_it_is_not() -> None:
+    judged = of(trains(0), locked(1), trains(2), trains(3))
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
+
+
+def test_a_stopped_rank_is_named() -> None:
+    stopped = seen(1, at(), usage(), state=ProcessState.STOPPED)
+    judged = of(stands(0), stopped, stands(2), stands(3))
+    assert (judged.verdict, named(judged), judged.culprits[0].kind) == (Verdict.TROUBLE, [1], CulpritClass.STOPPED)
+
+
+def test_where_all_are_stopped_nobody_is_named() -> None:
+    judged = of(*(seen(rank, at(), usage(), state=ProcessState.STOPPED) for rank in range(4)))
+    assert (judged.verdict, named(judged), judged.decision.proof) == (Verdict.TROUBLE, [], Proof.SUSPENDED)
+
+
+@pytest.mark.parametrize("odd", [works, sleeps])
+def test_one_that_works_or_may_wake_is_waited_for_and_not_accused(odd: object) -> None:
+    judged = of(odd(0), stands(1), stands(2), stands(3))  # type: ignore[operator]
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [0])
+    assert judged.incident is not None
+    assert not judged.incident.confirmed
+    assert judged.advice is not None
+    assert judged.advice.rule == "look_again"
+
+
+def test_nor_is_it_named_where_another_rank_was_not_seen_or_has_ended() -> None:
+    assert named(of(works(0), stands(1), stands(2))) == []
+    gone = SeenExit(JOB, 3, code=0)
+    assert named(of(works(0), stands(1), stands(2), exits=[gone])) == []
+
+
+def test_nor_where_a_process_has_no_stack_as_one_that_is_ending() -> None:
+    ending = seen(3, (), usage(main_cpu=4.0, same_stack=None))
+    assert named(of(works(0), stands(1), stands(2), ending)) == []
+    assert named(of(stands(0), stands(1), stands(2), ending)) == []
+
+
+def test_nor_where_most_ranks_work() -> None:
+    judged = of(works(0), works(1), works(2), stands(3))
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
+
+
+def test_a_job_that_trains_is_healthy_although_every_look_found_it_in_a_collective() -> None:
+    judged = of(*map(trains, range(4)))
+    assert (judged.verdict, judged.incident, judged.advice) == (Verdict.HEALTHY, None, None)
+
+
+def test_a_job_that_computes_is_healthy() -> None:
+    assert of(*map(works, range(4))).verdict is Verdict.HEALTHY
+
+
+def test_with_a_rank_that_was_not_read_it_is_not_called_healthy() -> None:
+    unread = seen(3, (), usage(same_stack=None), error="Permission denied")
+    assert of(works(0), works(1), works(2), unread).verdict is Verdict.UNKNOWN
+
+
+def test_where_all_stand_nobody_is_named() -> None:
+    judged = of(*map(stands, range(4)))
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
+    elsewhere = of(stands(0), stands(1), stands(2), stands(3, name="barrier", line=50))
+    assert (elsewhere.verdict, named(elsewhere)) == (Verdict.UNKNOWN, [])
+
+
+def test_by_flight_recorders_the_one_that_called_something_else_is() -> None:
+    def position(operation: str) -> tuple[Collective, ...]:
+        return (Collective("default_pg", operation, 7, 6, (0, 1, 2, 3), 7, (operation,)),)
+
+    ranks = [stands(rank, collectives=position("barrier" if rank == 3 else "all_reduce")) for rank in range(4)]
+    judged = of(*ranks)
+    assert (judged.verdict, named(judged)) == (Verdict.TROUBLE, [3])
+    assert named(of(*(stands(rank, collectives=position("all_reduce")) for rank in range(4)))) == []
+
+
+def test_a_rank_that_left_with_code_0_is_named_while_all_others_stand() -> None:
+    judged = of(stands(0), stands(1), stands(2), exits=[SeenExit(JOB, 3)])
+    assert (judged.verdict, named(judged), judged.culprits[0].kind) == (Verdict.TROUBLE, [3], CulpritClass.DEAD)
+    assert of(works(0), works(1), works(2), exits=[SeenExit(JOB, 3)]).culprits == ()
+
+
+def crash(rank: int, age: float, code: int | None = 1, message: str = "", attempt: int = 0) -> SeenExit:
+    return SeenExit(JOB, rank, 100 + rank, attempt, age, code, message)
+
+
+def test_the_process_that_ended_first_is_named_and_not_those_that_its_launcher_ended() -> None:
+    ends = [crash(1, 3.0, 1, "ValueError: no data"), crash(0, 2.9, -15), crash(2, 2.9, -9)]
+    judged = of(*(replace(works(rank), attempt=1, age=2.0) for rank in range(4)), exits=ends)
+    assert (judged.verdict, named(judged)) == (Verdict.TROUBLE, [1])
+    assert judged.incident is not None
+    assert judged.incident.culprits[0].kind is CulpritClass.DEAD
+
+
+def test_nor_one_that_only_lost_its_connection() -> None:
+    lost = crash(0, 3.1, 1, "RuntimeError: Connection closed by peer")
+    assert named(of(exits=[lost, crash(1, 3.0, 1, "ValueError: no data")])) == [1]
+    judged = of(exits=[lost])
+    assert (judged.verdict, named(judged)) == (Verdict.TROUBLE, [])
+
+
+def test_how_a_process_ended_may_be_unknown() -> None:
+    again = [replace(works(rank), attempt=1, age=2.0) for rank in range(4)]
+    judged = of(*again, exits=[crash(1, 3.0, None)])
+    assert (judged.verdict, named(judged)) == (Verdict.TROUBLE, [])
+    assert of(exits=[crash(rank, 3.0, None) for rank in range(4)]).verdict is Verdict.UNKNOWN
+
+
+def test_what_the_oom_killer_ended_is_named_unless_another_failed() -> None:
+    assert named(of(exits=[crash(2, 3.0, -9), crash(0, 2.0, -15)])) == [2]
+    assert named(of(exits=[crash(2, 3.0, -9), crash(0, 2.0, 1, "ValueError: no data")])) == [0]
+
+
+def test_a_job_that_ends_as_it_should_is_not_in_trouble() -> None:
+    ended = [crash(rank, 1.0, 0) for rank in (0, 1)]
+    assert of(works(2), works(3), exits=ended).verdict is not Verdict.TROUBLE
+
+
+def test_ranks_that_are_restarted_again_and_again_are_in_trouble() -> None:
+    young = [replace(works(rank), attempt=3, age=4.0) for rank in range(4)]
+    assert of(*young).verdict is Verdict.TROUBLE
+    assert of(*(replace(each, age=900.0) for each in young)).verdict is Verdict.HEALTHY
+    assert of(*(replace(each, attempt=1) for each in young)).verdict is Verdict.HEALTHY
+
+
+def test_reports_of_several_nodes_are_one_job() -> None:
+    first = report(stands(0), stands(1), host="n0")
+    judged = judge([first, report(locked(2), stands(3), host="n1")])
+    assert [(each.verdict, named(each)) for each in judged] == [(Verdict.TROUBLE, [2])]
+    assert judged[0].culprits[0].host == "n1"
+    (half,) = judge([first])
+    assert (half.verdict, half.unseen, named(half)) == (Verdict.UNKNOWN, (2, 3), [])
+
+
+def test_jobs_are_judged_apart() -> None:
+    other = [replace(works(rank, world=2), job="b:1") for rank in (0, 1)]
+    judged = judge([report(stands(0), locked(1), stands(2), stands(3), *other)])
+    assert [(each.name, each.verdict) for each in judged] == [(JOB, Verdict.TROUBLE), ("b:1", Verdict.HEALTHY)]
+
+
+def test_a_node_that_did_not_answer_keeps_a_job_from_being_called_healthy() -> None:
+    assert of(*map(works, range(4)), silent=["n9"]).verdict is Verdict.UNKNOWN
+
+
+def test_hostile_reports_neither_fail_nor_take_memory() -> None:
+    odd = replace(works(0), rank=1 << 60, world_size=1 << 60)
+    empty = NodeReport("n0", AT, 0.0, (replace(works(0), world_size=1 << 60), odd, replace(works(1), rank=-5)))
+    (judged,) = judge([empty])
+    assert [each.rank for each in judged.ranks] == [0]
+    assert judged.job.world_size <= 1 << 20
+
+
+def test_a_rank_alone_that_nothing_wakes_hangs() -> None:
+    assert of(locked(0, world=1)).verdict is Verdict.TROUBLE
+    timed = seen(0, at("poll"), usage(wait=Wait(WaitKind.TIMED)), world=1)
+    assert of(timed).verdict is Verdict.UNKNOWN
+
+
+def test_one_look_decides_nothing() -> None:
+    once = replace(usage(), looks=1, seconds=0.0, same_stack=0.0)
+    judged = of(*(seen(rank, call(), once) for rank in range(4)))
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])

@@ -1,0 +1,99 @@
+"""Reports of nodes: from files, and from commands that answer, fail, or never do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from monitor.diagnose.scenes import report, stands
+from rankwatch_monitor.diagnose import command, nodes
+from rankwatch_monitor.diagnose.nodes import NodeError, Place
+from support.waiting import wait_for
+
+TEXT = json.dumps(asdict(report(stands(0), host="n0")))
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", code)
+
+
+def test_nodes_that_fail_or_never_answer_are_findings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(nodes, "ANSWER_SECONDS", 5.0)
+    pids = tmp_path / "pid"
+    never = f"import os, time; open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    answers = nodes.ask(
+        [
+            Place("n0", python(f"print({TEXT!r})")),
+            Place("broken", python("import sys; sys.exit('no route to host')")),
+            Place("talks", python("print('hello')")),
+            Place("never", python(never)),
+            Place("absent", ("/nonexistent/ssh",)),
+        ],
+        0.0,
+    )
+    assert [each.host for each in answers.reports] == ["n0"]
+    why = dict(answers.failed)
+    assert why.keys() == {"broken", "talks", "never", "absent"}
+    assert why["broken"] == "no route to host"
+    wait_for(lambda: not Path(f"/proc/{pids.read_text()}").exists(), "the command that never answers is ended")
+
+
+def test_reports_in_files_are_merged_and_bad_ones_named(tmp_path: Path) -> None:
+    good, bad, empty = tmp_path / "good", tmp_path / "bad", tmp_path / "empty"
+    good.write_text(f"{TEXT}\n{TEXT.replace('n0', 'n1')}\n")
+    bad.write_text('{"host": 3}\n')
+    empty.write_text("")
+    answers = nodes.from_files([str(each) for each in (good, bad, empty, tmp_path / "missing")])
+    assert [each.host for each in answers.reports] == ["n0", "n1"]
+    assert [name for name, _ in answers.failed] == [str(bad), str(empty), str(tmp_path / "missing")]
+
+
+def test_names_of_hosts_are_no_options() -> None:
+    with pytest.raises(NodeError):
+        nodes.by_ssh(["n0", "-oProxyCommand=x"], [], None)
+    (place,) = nodes.by_ssh(["n0"], ["--seconds", "6.5"], "env X=1 rankwatch diagnose")
+    assert place.command[-2:] == ("n0", "env X=1 rankwatch diagnose --report - --seconds 6.5")
+
+
+def test_the_nodes_of_a_slurm_job_and_the_pods_of_a_selector(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tools = {
+        "squeue": "echo 'n[0-1]'",
+        "scontrol": "printf 'n0\\nn1\\n'",
+        "kubectl": "printf 'pod/train-0\\npod/train-1\\n'",
+    }
+    for name, text in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert [each.name for each in nodes.by_slurm("7", [], None)] == ["n0", "n1"]
+    pods = nodes.by_kubernetes("app=x", "ml", [], None)
+    assert [each.command[:5] for each in pods][1] == ("kubectl", "exec", "--namespace", "ml", "pod/train-1")
+    with pytest.raises(NodeError):
+        nodes.by_slurm("7; rm", [], None)
+    (tmp_path / "squeue").write_text("#!/bin/sh\necho 'Invalid job id' >&2; exit 1\n")
+    with pytest.raises(NodeError, match="Invalid job id"):
+        nodes.by_slurm("7", [], None)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--seconds", "1"], ["--pid", "0"], ["--hosts", "-x"], ["--from", "a", "--hosts", "b"]]
+)
+def test_mistakes_of_the_user_end_with_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = command.diagnose(arguments)
+    except SystemExit as end:
+        code = int(end.code or 0)
+    assert code == 2
+    assert capsys.readouterr().err.startswith("rankwatch diagnose: ")
+
+
+def test_files_without_a_job_are_no_healthy_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "r").write_text(json.dumps(asdict(report())))
+    assert command.diagnose(["--from", str(tmp_path / "r")]) == 4
+    (tmp_path / "s").write_text(json.dumps(asdict(report(stands(0), stands(1), stands(2), stands(3)))))
+    assert command.diagnose(["--from", str(tmp_path / "s"), "--json"]) == 4
+    assert "standing" in capsys.readouterr().out
