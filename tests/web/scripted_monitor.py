@@ -33,6 +33,7 @@ from rankwatch_monitor.web import mount
 from support.served import served
 from web.scripted_rows import TIMEOUTS, host_of, rank_scores, straggler
 from web.scripted_tabs import COOKIE, add_tabs
+from web.whole import ROOT, answer, event, get
 
 LEGEND = [str(state) for state in RankState]
 OUTER = [{"function": "main", "file": "/srv/ada/train.py", "line": 90, "of_script": True}]
@@ -304,35 +305,36 @@ def _app(script: Script) -> FastAPI:
 
     @app.middleware("http")
     async def answered(request: Request, proceed: Any) -> Any:
-        found = script.answers.get(request.url.path.removeprefix("/api/v1"))
-        return await proceed(request) if found is None else JSONResponse(found)
+        path = request.url.path.removeprefix(ROOT)
+        found = script.answers.get(path)
+        return await proceed(request) if found is None else JSONResponse(answer(path, found))
 
-    @app.get("/api/v1/jobs")
+    @get(app, "/jobs")
     async def jobs() -> Any:
         return {"jobs": _listed(script)}
 
-    @app.get("/api/v1/events")
+    @get(app, "/events")
     async def fleet_events() -> Response:
-        return _stream(script, lambda: [("jobs", {"jobs": _listed(script)})])
+        return _stream(script, "FleetEvents", lambda: [("jobs", {"jobs": _listed(script)})])
 
-    @app.get("/api/v1/hosts")
+    @get(app, "/hosts")
     async def hosts() -> Any:
         return {"hosts": script.hosts}
 
-    @app.get("/api/v1/jobs/{job_id}")
+    @get(app, "/jobs/{job_id}")
     async def job(job_id: str) -> Any:
         if job_id not in script.jobs:
             return _problem(404, f"No job {job_id}.")
         return script.jobs[job_id] | {"timeouts": TIMEOUTS}
 
-    @app.get("/api/v1/jobs/{job_id}/goodput")
+    @get(app, "/jobs/{job_id}/goodput")
     async def goodput(job_id: str) -> Any:
         script.goodput_readings += 1
         return script.goodput.get(job_id) or _problem(404, "Not found.")
 
     add_tabs(app, script)
 
-    @app.get("/api/v1/jobs/{job_id}/ranks")
+    @get(app, "/jobs/{job_id}/ranks")
     async def ranks(job_id: str) -> Any:
         if job_id not in script.jobs:
             return _problem(404, f"No job {job_id}.")
@@ -343,13 +345,13 @@ def _app(script: Script) -> FastAPI:
             "ranks": [_rank(number, state) | _known(looks, number) for number, state in enumerate(script.ranks[job_id])]
         }
 
-    @app.get("/api/v1/jobs/{job_id}/incidents")
+    @get(app, "/jobs/{job_id}/incidents")
     async def incidents(job_id: str) -> Any:
         if job_id not in script.jobs:
             return _problem(404, f"No job {job_id}.")
         return {"incidents": [_timed(each) for each in script.incidents[job_id]]}
 
-    @app.get("/api/v1/jobs/{job_id}/incidents/{incident_id}")
+    @get(app, "/jobs/{job_id}/incidents/{incident_id}")
     async def incident(job_id: str, incident_id: str) -> Any:
         [found] = [each for each in script.incidents[job_id] if each["id"] == incident_id]
         blamed = [culprit["rank"] for culprit in found["culprits"]]
@@ -364,11 +366,11 @@ def _app(script: Script) -> FastAPI:
             ],
         }  # fmt: skip
 
-    @app.get("/api/v1/jobs/{job_id}/events")
+    @get(app, "/jobs/{job_id}/events")
     async def job_events(job_id: str) -> Response:
         if job_id not in script.jobs:
             return _problem(404, f"No job {job_id}.")
-        return _stream(script, lambda: script.pictures.get(job_id) or [
+        return _stream(script, "JobEvents", lambda: script.pictures.get(job_id) or [
             ("job", script.jobs[job_id]),
             ("grid", _grid(script, job_id)),
             *(("incident", _timed(each)) for each in script.incidents[job_id]),
@@ -423,7 +425,7 @@ def _clock(script: Script) -> list[tuple[str, Any]]:
     return [("clock", {"now": now, "judged": now if script.judged is None else script.judged})] if script.clock else []
 
 
-def _stream(script: Script, picture: Callable[[], list[tuple[str, Any]]]) -> Response:
+def _stream(script: Script, kind: str, picture: Callable[[], list[tuple[str, Any]]]) -> Response:
     """Send the current picture, and again whenever it has changed."""
 
     async def events() -> AsyncIterator[str]:
@@ -433,7 +435,7 @@ def _stream(script: Script, picture: Callable[[], list[tuple[str, Any]]]) -> Res
                 await asyncio.sleep(0.1)
                 continue
             for name, data in [*picture(), *_clock(script)]:
-                text = json.dumps(data)
+                text = json.dumps(event(kind, name, data))
                 if sent.get(name) != text:
                     sent[name] = text
                     yield f"event: {name}\ndata: {text}\n\n"

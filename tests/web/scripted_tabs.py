@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from rankwatch.contract.policy import ACTION_MEANINGS
 from rankwatch_monitor.http.policy import policy_schema
 from web import scripted_history as past
+from web.whole import get
 
 if TYPE_CHECKING:
     from web.scripted_monitor import Script
@@ -21,15 +22,15 @@ COOKIE = "scripted_session"
 def add_tabs(app: FastAPI, script: Script) -> None:
     """Add the routes."""
 
-    @app.get("/api/v1/jobs/{job_id}/layout")
+    @get(app, "/jobs/{job_id}/layout")
     async def layout(job_id: str) -> Any:
         return past.layout(len(script.ranks[job_id]), script.pipeline) if job_id in script.jobs else problem(404, "No.")
 
-    @app.get("/api/v1/jobs/{job_id}/grid/{look}")
+    @get(app, "/jobs/{job_id}/grid/{look}")
     async def look(job_id: str, look: str) -> Any:
         return past.look(script.ranks[job_id], look)
 
-    @app.get("/api/v1/jobs/{job_id}/timeline")
+    @get(app, "/jobs/{job_id}/timeline")
     async def timeline(job_id: str, ranks: str, last: int = 3, steps: str = "") -> Any:
         stragglers = script.performance.get(job_id, {}).get("stragglers", [])
         lateness = {each["rank"]: each["lateness"] for each in stragglers}
@@ -38,19 +39,19 @@ def add_tabs(app: FastAPI, script: Script) -> None:
             return past.no_spans(ranks)
         return past.timeline(ranks, last, steps, lateness, hung, script.jobs[job_id]["world_size"])
 
-    @app.get("/api/v1/jobs/{job_id}/kernels")
+    @get(app, "/jobs/{job_id}/kernels")
     async def kernels(job_id: str) -> Any:
         return past.kernels(script.slow_since.get(job_id), script.run) if script.kernels else past.no_kernels()
 
-    @app.get("/api/v1/jobs/{job_id}/history")
+    @get(app, "/jobs/{job_id}/history")
     async def history(job_id: str, since: float = 0.0, until: float = 1e12) -> Any:
         return past.history(script.slow_since.get(job_id), since, until, script.run, script.restarts)
 
-    @app.get("/api/v1/jobs/{job_id}/why")
+    @get(app, "/jobs/{job_id}/why")
     async def why(job_id: str) -> Any:
         return past.why(script.slow_since.get(job_id))
 
-    @app.get("/api/v1/jobs/{job_id}/trends")
+    @get(app, "/jobs/{job_id}/trends")
     async def trends(job_id: str, since: float = 0.0, until: float = 1e12, attempt: int | None = None) -> Any:
         if job_id not in script.jobs:
             return problem(404, f"no job {job_id!r}")
@@ -58,11 +59,11 @@ def add_tabs(app: FastAPI, script: Script) -> None:
         found = past.trends(slow_since, since, until, script.run, script.restarts, script.logged, script.broken)
         return past.of_attempt(found, attempt)
 
-    @app.get("/api/v1/policy/schema")
+    @get(app, "/policy/schema")
     async def schema() -> Any:
         return {"settings": policy_schema(), "actions": ACTION_MEANINGS}
 
-    @app.get("/api/v1/jobs/{job_id}/policy")
+    @get(app, "/jobs/{job_id}/policy")
     async def policy(job_id: str) -> Any:
         return script.policy.to_json()
 

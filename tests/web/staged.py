@@ -2,73 +2,41 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import Sequence
-from typing import Any
+
+from starlette.testclient import TestClient
 
 from monitor.core.scene import Scene
-from rankwatch_monitor.core.hang import limits
-from rankwatch_monitor.core.incident.lifecycle import verdicts_of
-from rankwatch_monitor.core.views import (
-    digest,
-    group_view,
-    incident_view,
-    job_view,
-    named_hosts,
-    node_view,
-    rank_logs,
-    stack_errors,
-)
-from web.scripted_monitor import LEGEND, Script
+from rankwatch_monitor.app import create_app
+from rankwatch_monitor.core.views import digest, group_view, job_view, node_view
+from rankwatch_monitor.http import stream
+from rankwatch_monitor.service.monitor import Monitor
+from web.scene_monitor import StagedClock
+from web.scripted_monitor import Script
+from web.whole import ROOT
 
 
 def stage(script: Script, scenes: Sequence[Scene]) -> None:
-    """Answer with the state of these jobs; the browser's clock is that of the first."""
+    """Answer as the monitor's own routes do of these jobs; the browser's clock is that of the first."""
     now = scenes[0].now
     script.ahead = now - time.time()
-    jobs = [scene.job for scene in scenes]
-    answers: dict[str, Any] = {
-        "/hosts": {"hosts": named_hosts.named_hosts(jobs, now)},
-        "/nodes": node_view.rows(node_view.glance(jobs, now)),
-        "/digest": digest.digest(jobs, now - 12 * 3600, now, now - 60, stored=True),
-    }
-    for host in {host for job in jobs for host in job.columns.hosts}:
-        answers[f"/nodes/{host}"] = node_view.one_node(jobs, host, now)
-    for job in jobs:
-        summary = job_view.summary(job, now)
-        script.jobs[job.id], script.ranks[job.id] = summary, ["running"] * len(job.columns)
-        incidents = [incident_view.shown(job, each, now) for each in reversed(job.incidents)]
+    monitor = Monitor(clock=StagedClock(now), read_only=True)
+    for scene in scenes:
+        monitor.adopt(scene.job)
+    client = TestClient(create_app(monitor), base_url="http://127.0.0.1")
+    paths = ["/hosts", "/nodes", "/digest", *(f"/nodes/{host}" for host in {h for s in scenes for h in s.job.columns.hosts})]
+    for job in (scene.job for scene in scenes):
         below = f"/jobs/{job.id}"
-        answers[below] = {
-            **summary,
-            "policy": job.policy.to_json(),
-            "timeouts": limits.table(job.policy, job.durations),
-            "nodes": job_view.launchers(job, now),
-        }
-        answers[f"{below}/ranks"] = {"ranks": job_view.ranks(job, now)}
-        answers[f"{below}/goodput"] = job_view.goodput(job, now)
-        answers[f"{below}/incidents"] = {"incidents": incidents}
-        for each in job.incidents:
-            answers[f"{below}/incidents/{each.id}"] = {
-                **incident_view.shown(job, each, now),
-                "of_host": None if (host := incident_view.of_host(job, each, now)) is None else host.to_json(),
-                "stack_groups": job_view.stack_groups(each),
-                "stack_errors": stack_errors.stack_errors(job, each),
-                **rank_logs.shown(job, each),
-                "collectives": [],
-            }
+        paths += [below, *(f"{below}/{each}" for each in ("ranks", "goodput", "incidents"))]
+        paths += [f"{below}/incidents/{each.id}" for each in job.incidents]
         for dimension in node_view.DIMENSIONS:
-            for number in set(node_view.layout_column(job, dimension).tolist()) - {-1}:
-                answers[f"{below}/groups/{dimension}/{number}"] = group_view.group(job, dimension, number, now)
-        codes_R = job_view.rank_states(job, verdicts_of(job, now), now)
-        step = summary["iteration"]
-        grid = {
-            "attempt": job.attempt, "world_size": job.world_size, "legend": LEGEND,
-            "states": base64.b64encode(codes_R.tobytes()).decode(), "iterations": {"min": step, "max": step},
-        }  # fmt: skip
-        script.pictures[job.id] = [("job", summary), ("grid", grid), *(("incident", each) for each in incidents)]
-    script.answers = answers
+            numbers = set(node_view.layout_column(job, dimension).tolist()) - {-1}
+            paths += [f"{below}/groups/{dimension}/{number}" for number in numbers]
+        script.jobs[job.id] = job_view.summary(job, now, monitor.host_activity)
+        script.ranks[job.id] = ["running"] * len(job.columns)
+        script.pictures[job.id] = [(kind, data) for _, kind, data in stream._events(job, now, monitor.host_activity)]
+    script.answers = {path: client.get(ROOT + path).raise_for_status().json() for path in paths}
 
 
 def scripted_places(script: Script) -> None:

@@ -77,16 +77,17 @@ def difference(before: Any, after: Any, path: str = "job") -> list[str]:
     return [] if before == after or before != before else [f"{path}: {before!r} became {after!r}"]
 
 
-def readable(job: Job) -> list[str]:
+def readable(job: Job) -> dict[str, str]:
+    """Paths that can be read of a job, each with its template."""
     app, filled = create_app(Monitor()), {"job_id": job.id, "look": "heartbeat_age", "dimension": "data", "number": "0"}
     incident = job.incidents[-1].id if job.incidents else "none"
     host = next(iter(job.nodes.values())).registration.host if job.nodes else "none"
-    paths = {
+    paths = sorted(
         context.path
         for context in iter_route_contexts(app.routes)
         if "GET" in (context.methods or ()) and context.path not in ENDLESS and not context.path.startswith(NOT_OF_JOBS)
-    }
-    return sorted(path.format(incident_id=incident, host=host, **filled) for path in paths)
+    )
+    return {path.format(incident_id=incident, host=host, **filled): path for path in paths}
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -953,7 +953,8 @@ class SlowSpan(TypedDict):
 class Compared(TypedDict):
     """The windows that were compared."""
 
-    windows: int
+    windows: tuple[int, int]
+    """Before and since."""
     low: float
     high: float
     visible: float | None

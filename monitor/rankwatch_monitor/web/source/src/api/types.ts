@@ -51,7 +51,12 @@ export type Cause = "data" | "host" | "compute" | "communication" | "unexplained
 /** The event `clock`: the time of the monitor, and when it last evaluated its jobs. */
 export interface Clock { now: number; judged: number | null; }
 
-/** The windows that were compared. */ export interface Compared { windows: number; low: number; high: number; visible: number | null; }
+/** The windows that were compared. */ export interface Compared {
+  /** Before and since. */ windows: [number, number];
+  low: number;
+  high: number;
+  visible: number | null;
+}
 
 /** What takes another time than before. */
 export interface Contributor { kind: string; name: string; before: number; after: number; share: number; sentence: string; part: string; }
