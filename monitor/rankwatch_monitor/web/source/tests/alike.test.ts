@@ -3,12 +3,12 @@ import { test } from "node:test";
 import type { Device, PlacedRank } from "../src/api/types";
 import { alike } from "../src/logic/alike";
 import { deviceFacts } from "../src/logic/device";
+import { device as some } from "./samples";
 
-const device = (temperature: number, facts: Partial<Device> = {}): Device =>
-  ({ temperature, utilization: 0.98, memory_used: null, memory_total: null, power: 640, throttled: [], errors: {}, ...facts });
+const device = (temperature: number, facts: Partial<Device> = {}) => some({ temperature, utilization: 0.98, power: 640, ...facts });
 const ranks = (many: number, facts: (rank: number) => Partial<PlacedRank> = () => ({})): PlacedRank[] =>
   Array.from({ length: many }, (_, rank) => ({
-    rank, host: "a", pid: 1, state: "running", iteration: 900, heartbeat_age: 0.5, report_age: 0.5, open_sections: { step: 0.5 },
+    rank, local_rank: rank, host: "a", pid: 1, uuid: null, state: "running", iteration: 900, progress: 900, function: null, scores: {}, straggler: null, heartbeat_age: 0.5, report_age: 0.5, open_sections: { step: 0.5 },
     idle: null, reason: "", groups: {}, device: device(60 + (rank % 4)), ...facts(rank),
   }));
 const shape = (found: readonly PlacedRank[]) => alike(found).map((same) => same.map(({ rank }) => rank).join(","));
@@ -22,7 +22,7 @@ test("ranks that are alike are one line", () => {
 test("a rank of another state, a slow one, a hot one and one behind stand alone", () => {
   const apart: Record<number, Partial<PlacedRank>> = {
     1: { state: "hung", reason: "it is behind" },
-    2: { straggler: { share: 0.3, score: null, since: 1, reason: "slow" } },
+    2: { straggler: { share: 0.3, score: null, since: 1, reason: "slow", cause: "compute" } },
     3: { device: device(88) },
     4: { iteration: 880 },
     5: { device: device(60, { throttled: ["thermal"] }) },

@@ -3,13 +3,14 @@ import { test } from "node:test";
 import type { Why } from "../src/api/types";
 import { causeChart, causeOf, changedWords, consistsOf, fitted, gaps, heard, heardCount, mainValues, inOrder, isolated, missingAt, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../src/logic/charts";
 import { clock } from "../src/logic/text";
+import { contributor, sample as some, trends as points, why as explained } from "./samples";
 
-const sample = (at: number, parts: Record<string, number>) => ({ at, seconds: 10, step: 0.5, step_max: 0.6, parts });
+const sample = (at: number, parts: Record<string, number>) => some({ at, parts });
 
-const NO_TRENDS = { at: [], attempts: [], attempt: [], iteration: [], goodput: [], goodput_window: [], speed: [], scores: {}, logged: {}, non_finite: {} };
+const NO_TRENDS = points();
 
 test("how much longer steps take than before a moment", () => {
-  const why: Why = { kind: "change", sentence: "", since: 900, before: 0.169, after: 0.224, contributors: [] };
+  const why = explained({ since: 900, before: 0.169, after: 0.224 });
   const words = (facts: Partial<Why>) => changedWords({ ...why, ...facts }, 1000).replaceAll(/\s/g, " ");
   assert.equal(words({}), `Steps take 33 % longer than before ${clock(900, 1000)} (169 ms, since then 224 ms).`);
   assert.match(words({ before: 0.1694, after: 0.2236 }), /^Steps take 33 % longer .* \(169 ms, since then 224 ms\)\.$/, "from the figures that are shown");
@@ -48,7 +49,7 @@ test("a point without a neighbour is drawn as a dot", () => {
 });
 
 test("time without points is a gap in the trends", () => {
-  const line = (values: number[]) => ({ min: values, median: values, max: values });
+  const line = (values: number[]) => ({ min: values, median: values, max: values, rank: values });
   const trends = { ...NO_TRENDS, at: [0, 15, 30, 45, 300, 315], goodput: [1, 2, 3, 4, 5, 6], goodput_window: [1, 2, 3, 4, 5, 6], scores: { robust: line([1, 2, 3, 4, 5, 6]) } };
   const found = withTrendGaps(trends);
   assert.deepEqual(found.at, [0, 15, 30, 45, 46, 300, 315]);
@@ -118,9 +119,9 @@ test("waiting for the slowest rank is no communication, where it is known", () =
 });
 
 test("a change consists of shares that its sentence does not state", () => {
-  const rank = { sentence: "waiting for rank 5", share: 0.9 };
-  const [host, also] = [{ sentence: "host", share: 0.1 }, { sentence: "section 'data'", share: 0 }];
-  const why = { kind: "change" as const, sentence: "Steps take longer: 90 % of it is waiting for rank 5.", since: 1, contributors: [rank, host, also] };
+  const rank = contributor({ sentence: "waiting for rank 5", share: 0.9 });
+  const [host, also] = [contributor({ sentence: "host", share: 0.1 }), contributor({ sentence: "section 'data'" })];
+  const why = explained({ sentence: "Steps take longer: 90 % of it is waiting for rank 5.", since: 1, contributors: [rank, host!, also!] });
   assert.deepEqual(consistsOf(why), [host]);
 });
 
@@ -167,16 +168,16 @@ test("a lost job has no points after its last message, any other job all", () =>
 });
 
 test("the cause of a change is the clock of devices, else a section of one rank, where the history has it", () => {
-  const section = { kind: "section", name: "data on rank 5", sentence: "", share: 0 };
-  const why = { kind: "change" as const, sentence: "", since: 20, contributors: [{ kind: "section", name: "backward", sentence: "", share: 0 }, section] };
+  const section = contributor({ kind: "section", name: "data on rank 5" });
+  const why = explained({ since: 20, contributors: [contributor({ kind: "section", name: "backward" }), section] });
   assert.deepEqual(causeOf(why), { section: "data" });
-  assert.deepEqual(causeOf({ ...why, circumstances: [{ kind: "clock" }] }), { devices: true });
+  assert.deepEqual(causeOf({ ...why, circumstances: [{ kind: "clock", sentence: "", before: null, after: null }] }), { devices: true });
   assert.equal(causeOf({ ...why, contributors: why.contributors.slice(0, 1) }), null, "it takes longer on all ranks");
   assert.equal(causeOf({ ...why, kind: "steady" }), null);
 });
 
 test("the rank that stands out is drawn against the median one, from the change on", () => {
-  const of = (at: number, max: number) => ({ ...sample(at, {}), section: { median: 0.002, max, worst: max > 0.01 ? 5 : 3 }, device: { clock: 1.98e9, clock_min: max > 0.01 ? 1.2e9 : 1.98e9, clock_rank: max > 0.01 ? 21 : 4, temperature: max > 0.01 ? 88 : 65, temperature_rank: 21, temperature_median: 64 } });
+  const of = (at: number, max: number) => ({ ...sample(at, {}), section: { median: 0.002, max, worst: max > 0.01 ? 5 : 3, calls: 1 }, device: { clock: 1.98e9, clock_min: max > 0.01 ? 1.2e9 : 1.98e9, clock_rank: max > 0.01 ? 21 : 4, temperature: max > 0.01 ? 88 : 65, temperature_rank: 21, temperature_median: 64, throttled: {} } });
   const samples = [of(10, 0.003), of(20, 0.003), of(30, 0.06)];
   const [median, slowest] = causeChart(samples, { section: "data" }, 20).lines;
   assert.deepEqual([median!.values, slowest!.values, slowest!.ranks], [[0.002, 0.002, 0.002, 0.002, 0.002], [0.003, 0.003, 0.003, 0.06, 0.06], [3, 3, 3, 5, 5]]);
@@ -208,7 +209,7 @@ test("the speed goes on to now, and where steps cease or begin again its points 
 test("the ends of an outage are no gaps, and of none that is longer", () => {
   const row = Array.from({ length: 9 }, () => 1);
   const at = [0, 15, 20, 20.001, 22, 22.001, 25, 25.001, 40];
-  const trends = { at, goodput: row, goodput_window: row, scores: {} };
+  const trends = points({ at, goodput: row, goodput_window: row });
   assert.equal(withTrendGaps(trends), trends);
 });
 

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { IncidentDetail, JobSummary, StackGroup } from "../src/api/types";
+import type { Culprit, IncidentDetail, JobSummary, StackGroup } from "../src/api/types";
 import { culpritLabel, incidentText, jobText, stacksText, withoutStack } from "../src/logic/export";
-import { advice, course, incident } from "./samples";
+import { advice, course, group as some, incident } from "./samples";
 
-const culprit = (rank: number) => ({ rank, host: "node-0", class: "behind", reason: "it has not entered all_reduce #7" });
-const group = (ranks: number[], facts: Partial<StackGroup> = {}): StackGroup => ({
-  ranks, label: `${ranks.length} ranks`, frames: [{ function: "read", file: "/srv/data.py", line: 41, of_script: true }], is_culprit: true, process_state: "alive", ...facts,
+const culprit = (rank: number): Culprit => ({ rank, host: "node-0", class: "behind", reason: "it has not entered all_reduce #7" });
+const group = (ranks: number[], facts: Partial<StackGroup> = {}) => some({
+  ranks, label: `${ranks.length} ranks`, frames: [{ function: "read", file: "/srv/data.py", line: 41, of_script: true }], is_culprit: true, ...facts,
 });
-const detail = (facts: Partial<IncidentDetail>): IncidentDetail => ({ ...incident({ culprits: [culprit(3)] }), stack_groups: [], stack_errors: [], ...facts });
+const detail = (facts: Partial<IncidentDetail>): IncidentDetail => ({ ...incident({ culprits: [culprit(3)] }), stack_groups: [], stack_errors: [], collectives: [], logs: [], log_place: { command: "", host: "", note: "", newest: false }, advice: null, ...facts });
 const job = { id: "j", name: "pretrain", world_size: 64 } as JobSummary;
 
 test("a group of which one rank is the culprit is not the culprit", () => {
@@ -23,7 +23,7 @@ test("a group of which one rank is the culprit is not the culprit", () => {
 test("stacks are copied with their ranks, exceptions and what is missing", () => {
   const text = stacksText(detail({
     stack_groups: [group([3], { note: "ValueError: bad shard" }), group([0, 1, 2], { is_culprit: false, process_state: "stopped" })],
-    stack_errors: [{ rank: 4, error: "no such process" }],
+    stack_errors: [{ rank: 4, error: "no such process", process_state: "" }],
   }));
   assert.equal(text, [
     "rank 3 (culprit)", "  ValueError: bad shard", "  read (/srv/data.py:41)", "",
@@ -39,7 +39,7 @@ test("the text has what the page has: headline, next action, culprits, phases, c
     phases: course(1e9, { detect: 1e9 + 10 }),
     collectives: [{ group: "dp", operation: "all_reduce", enqueued: 7, completed: 6, ranks: [0, 1, 2] }],
     stack_groups: [group([3])],
-    logs: [{ title: "Log of rank 3", rank: 3, host: "node-0", stream: "stderr", lines: ["step 41", "ValueError: bad shard"], text: "The last 2 lines.", place: { command: "tail /l", host: "node-0" } }],
+    logs: [{ title: "Log of rank 3", rank: 3, host: "node-0", stream: "stderr", path: "", lines: ["step 41", "ValueError: bad shard"], text: "The last 2 lines.", place: { command: "tail /l", host: "node-0", note: "", newest: false } }],
   }), "http://m/#/jobs/j/incidents/i", 1e9 + 20);
   assert.ok(text.startsWith("Rank 3 has not entered all_reduce #7\nRank 3 on node-0 has been"));
   for (const part of [
@@ -50,12 +50,12 @@ test("the text has what the page has: headline, next action, culprits, phases, c
 });
 
 test("ranks without a stack for one reason are one line", () => {
-  const errors = [8, 9, 10, 11].map((rank) => ({ rank, error: "host-1 did not answer the capture" }));
-  assert.deepEqual(withoutStack([{ rank: 4, error: "no such process" }, ...errors]), ["No stack of rank 4: no such process", "No stack of ranks 8–11: host-1 did not answer the capture"]);
+  const errors = [8, 9, 10, 11].map((rank) => ({ rank, error: "host-1 did not answer the capture", process_state: "" }));
+  assert.deepEqual(withoutStack([{ rank: 4, error: "no such process", process_state: "" }, ...errors]), ["No stack of rank 4: no such process", "No stack of ranks 8–11: host-1 did not answer the capture"]);
 });
 
 test("a lost job as text has since when, and its steps with their commands", () => {
-  const lost = { ...job, attempt: 1, state: "lost", headline: "Nothing was received", last_heard: 1e9, iteration: 498, advice: advice({ steps: [{ text: "Check whether it runs.", command: "ssh a ps", host: "" }, { text: "Launch it again.", command: "", host: "" }] }) } as unknown as JobSummary;
+  const lost = { ...job, attempt: 1, state: "lost", headline: "Nothing was received", last_heard: 1e9, iteration: 498, advice: advice({ steps: [{ text: "Check whether it runs.", command: "ssh a ps", host: "", note: "" }, { text: "Launch it again.", command: "", host: "", note: "" }] }) } as unknown as JobSummary;
   assert.equal(jobText(lost, "http://m/#/jobs/j"), [
     "Nothing was received", "",
     "Job:      pretrain (j), 64 ranks, attempt 1", "State:    lost", "Since:    2001-09-09 01:46:40 UTC", "Step:     498", "Page:     http://m/#/jobs/j", "",

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { find, type Places } from "../src/logic/finder";
 import { addressOf, groupAddress, nodeAddress, parse } from "../src/logic/route";
 import { deviceFacts } from "../src/logic/device";
+import { device } from "./samples";
 
 const places: Places = {
   worldSize: 4,
@@ -32,7 +33,6 @@ test("addresses of nodes and groups survive a round trip", () => {
 });
 
 test("a device states what it reported, and nothing else", () => {
-  const nothing = { utilization: null, memory_used: null, memory_total: null, temperature: null, power: null, throttled: [], errors: {} };
-  assert.equal(deviceFacts({ ...nothing, errors: { xid: 0 } }), "");
-  assert.equal(deviceFacts({ ...nothing, temperature: 81, throttled: ["sw_thermal"], errors: { xid: 2 } }), "81 °C, throttled: sw thermal, xid 2");
+  assert.equal(deviceFacts(device({ errors: { xid: 0 } })), "");
+  assert.equal(deviceFacts(device({ temperature: 81, throttled: ["sw_thermal"], errors: { xid: 2 } })), "81 °C, throttled: sw thermal, xid 2");
 });

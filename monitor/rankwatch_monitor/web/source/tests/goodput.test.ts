@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { JobSummary, LedgerEntry } from "../src/api/types";
+import type { Goodput, JobSummary, LedgerEntry } from "../src/api/types";
 import { asOfNow, byStage, goodputNotes, inWords, isYoung, slices, spent, stages, windowDiffers, windowName } from "../src/logic/goodput";
 import { clock } from "../src/logic/text";
 import { course, incident } from "./samples";
@@ -15,9 +15,9 @@ test("slices are the non-empty buckets in order, and fill the bar", () => {
 
 test("goodput of a lost job is known until it was last heard, with what is at risk; what a finished one may not have saved stands elsewhere", () => {
   const notes = ["13.4 % lost waiting for rank 21", "up to 49 steps at risk"];
-  assert.equal(goodputNotes({ state: "lost", last_heard: 60, goodput_notes: notes.slice(1) }, 100), `until ${clock(60, 100)}, up to 49 steps at risk`);
-  assert.equal(goodputNotes({ state: "restarting", goodput_notes: notes }, 100), notes.join(", "));
-  assert.equal(goodputNotes({ state: "finished", goodput_notes: [notes[0]!, "29 steps"], unsaved: "29 steps" }, 100), notes[0]);
+  assert.equal(goodputNotes({ state: "lost", last_heard: 60, goodput_notes: notes.slice(1), unsaved: "" }, 100), `until ${clock(60, 100)}, up to 49 steps at risk`);
+  assert.equal(goodputNotes({ state: "restarting", last_heard: null, goodput_notes: notes, unsaved: "" }, 100), notes.join(", "));
+  assert.equal(goodputNotes({ state: "finished", last_heard: null, goodput_notes: [notes[0]!, "29 steps"], unsaved: "29 steps" }, 100), notes[0]);
 });
 
 test("an unknown bucket is shown by its own name, last", () => {
@@ -40,7 +40,7 @@ test("the window is an hour once the run is that old", () => {
 });
 
 test("the sliding window is shown once the run is longer than it", () => {
-  const run = (productive: number, seconds: number) => ({ ratio: 1, window: { seconds, ratio: 1 }, buckets: { productive }, incidents: [] });
+  const run = (productive: number, seconds: number): Goodput => ({ ...spentSo, window: { seconds, ratio: 1 }, buckets: { productive } });
   assert.equal(windowDiffers(run(1200, 1200)), false);
   assert.equal(windowDiffers(run(0, 0)), false);
   assert.equal(windowDiffers(run(7200, 3600)), true);
@@ -50,12 +50,13 @@ test("a suspicion is confirmed in a stage of its own, which the table has only t
   const going = { phases: course(100, { detect: 111, confirm: null }), cost: { seconds: 0, since: 100 } };
   const suspected = incident({ ...going, confirmed: false, phase: "confirming", closed_at: null });
   const job = { ...summary, state: "suspected", started_at: 0 } as JobSummary;
-  const answer = { ratio: 0.9, window: { seconds: 115, ratio: 0.9 }, buckets: { productive: 100, hang: 11, handling: 4 }, incidents: [{ ...entry, ...going }] };
+  const answer: Goodput = { ...spentSo, ratio: 0.9, window: { seconds: 115, ratio: 0.9 }, buckets: { productive: 100, hang: 11, handling: 4 }, incidents: [{ ...entry, ...going }] };
   const found = spent(job, answer, [suspected], 120);
   assert.deepEqual([found.buckets.Confirm, found.apart, found.columns], [9, [], ["Detect", "Confirm"]]);
   assert.deepEqual(spent(job, { ...answer, incidents: [entry] }, [], 120).columns, ["Detect", "Restart", "Recover"]);
 });
 
+const spentSo: Goodput = { ratio: 1, waited_for: "", notes: [], seconds: 0, window: { seconds: 0, ratio: 1 }, buckets: {}, incidents: [] };
 const summary = { ended_at: null, last_heard: null, goodput: 0.9 };
 const entry: LedgerEntry = {
   id: "i", kind: "section_overrun", opened_at: 110, steps_lost: 3, outcome: "", lost_steps_s: null,

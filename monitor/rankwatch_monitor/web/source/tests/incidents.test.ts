@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Incident, JobSummary, StackGroup } from "../src/api/types";
+import type { Culprit, CulpritClass, Incident, JobSummary, StackGroup, VerdictKind } from "../src/api/types";
 import { capturedWords, culpritRanks, faultOf, focus, hosts, hostsThen, innermost, kindWords, limitName, listWords, merged, ranksThen, repeats, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
-import { incident as some } from "./samples";
+import { group, incident as some } from "./samples";
 
 const incident = (id: string, opened_at: number, closed_at: number | null, confirmed = true): Incident =>
   some({ id, opened_at, closed_at, confirmed, phase: closed_at === null ? "capturing" : "closed" });
+const culprit = (rank: number, kind: CulpritClass, host = "a"): Culprit => ({ rank, host, class: kind, reason: "" });
 const job = { state: "running" } as JobSummary;
 
 test("a requested incident comes first, then the open one, then closed ones", () => {
@@ -25,7 +26,7 @@ test("the last incident is shown for an hour, of a failed job without limit", ()
 });
 
 test("when stacks were captured is stated with how long that was after the last progress", () => {
-  const words = (facts: object, kind = "section_overrun") => capturedWords({ kind, timeline: { ...some({}).timeline, ...facts } }, 200).replaceAll(/\s/g, " ");
+  const words = (facts: object, kind: VerdictKind = "section_overrun") => capturedWords({ kind, timeline: { ...some({}).timeline, ...facts } }, 200).replaceAll(/\s/g, " ");
   assert.equal(words({ since: 100.4, captured: 111.6 }), `captured ${clock(111.6, 200)}, 11 s after the last progress; `, "as the two clocks show it");
   assert.equal(words({ since: 100, captured: 100.2 }, "process_exited"), `captured ${clock(100, 200)}; `, "a crash leaves its traceback at once");
   assert.equal(words({ since: 100 }), "");
@@ -57,7 +58,7 @@ test("incidents of one moment keep their order while they change", () => {
 });
 
 test("culprits are listed as runs of ranks", () => {
-  const named = (rank: number) => ({ rank, host: "n1", class: "dead", reason: "" });
+  const named = (rank: number) => culprit(rank, "dead", "n1");
   assert.equal(culpritRanks([]), "none identified");
   assert.equal(culpritRanks([named(2)]), "rank 2");
   assert.equal(culpritRanks([8, 9, 10].map(named)), "ranks 8–10");
@@ -80,10 +81,10 @@ test("missing stacks have a reason, and are promised only while they are capture
   const decided = { ...some({}).timeline, decided: 110 };
   assert.equal(withoutStacks(some({ phase: "capturing" })), "Stacks are being captured.");
   assert.equal(withoutStacks(some({ kind: "process_exited", phase: "acting" })), "No traceback and no stack was received of this crash.");
-  const crash = { culprits: [2, 3].map((rank) => ({ rank, host: "a", class: "dead", reason: "its process exited with code 1" })) };
-  const traceback = { ranks: [3], label: "rank 3", frames: [], is_culprit: true, process_state: "exited", note: "ValueError: bad batch" };
+  const crash = { culprits: [2, 3].map((rank) => culprit(rank, "dead")) };
+  const traceback = group({ ranks: [3], is_culprit: true, process_state: "exited", note: "ValueError: bad batch" });
   assert.deepEqual(withoutTraceback(crash, [traceback]).map(({ rank }) => rank), [2]);
-  assert.deepEqual(withoutTraceback({ culprits: [{ rank: 2, host: "a", class: "behind", reason: "" }] }, []), []);
+  assert.deepEqual(withoutTraceback({ culprits: [culprit(2, "behind")] }, []), []);
   assert.equal(withoutStacks(some({ kind: "node_lost", phase: "acting" })), "Not captured: the node does not answer.");
   assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "the policy only records", withheld: "policy", timeline: decided })), "Not captured: no launcher answered in time.");
   assert.equal(withoutStacks(some({ phase: "detected", action: "log", action_reason: "observe-only is on" })), "Not captured: observe-only is on.");
@@ -125,7 +126,7 @@ test("an incident has the title of the host that is not heard, while it is open"
 });
 
 test("the ranks of a past incident are as of then", () => {
-  const culprits = [{ rank: 3, host: "a", class: "behind", reason: "" }, { rank: 4, host: "a", class: "host_silent", reason: "" }];
+  const culprits = [culprit(3, "behind"), culprit(4, "host_silent")];
   const then = ranksThen({ culprits, affected: [0, 1, 3, 2] }, 6);
   assert.deepEqual(then.culprits.map(({ rank, state }) => [rank, state]), [[3, "hung"], [4, "silent"]]);
   assert.deepEqual([then.waiting, then.others], [[0, 1, 2], [5]]);
@@ -155,6 +156,6 @@ test("incidents next to each other that read the same are one group, suspicions 
 });
 
 test("a limit is called by its source, and just a limit where that is not known", () => {
-  const names = [{ limit_source: "learned" }, { limit_source: "configured" }, { limit_source: null }].map(limitName);
+  const names = (["learned", "configured", null] as const).map((limit_source) => limitName({ limit_source }));
   assert.deepEqual(names, ["learned limit", "configured limit", "limit"]);
 });

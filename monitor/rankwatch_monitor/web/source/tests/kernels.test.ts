@@ -6,19 +6,19 @@ import { calmWords } from "../src/logic/stragglers";
 import { fine } from "../src/logic/text";
 
 const NOW = 1_760_000_000;
-const KERNEL: Kernel = {
-  name: "gemm<float><<<96,1,1 256,1,1>>>", share: 0.5, ranks: 2, median: 0.003, tail: 0.003, slowest_rank: 1, slowest_host: "a",
-  slowest: 0.003, relative: 0.9, change: 1.5, slower_since: NOW - 20, trend: [0.002, null, 0.002, 0.003],
+const KERNEL: KernelView = {
+  name: "gemm<float><<<96,1,1 256,1,1>>>", share: 0.5, ranks: 2, median: 0.003, tail: 0.003, fastest: 0.003, slowest_rank: 1, slowest_host: "a",
+  slowest: 0.003, relative: 0.9, change: 1.5, slower_since: NOW - 20, trend: [0.002, null, 0.002, 0.003], slowest_trend: [], slowest_ranks: [], uneven_since: null, straggler: null,
 };
 const POINTS = [NOW - 40, NOW - 30, NOW - 20, NOW];
 
 test("the straggler has a column of its own, also where its kernels are as fast as those of the others", () => {
-  const of = (facts: Partial<Kernel>): Kernel => ({ ...KERNEL, ranks: 8, median: 0.002, slowest: 0.004, slowest_rank: 3, relative: 0.5, uneven_since: NOW, ...facts });
+  const of = (facts: Partial<KernelView>): KernelView => ({ ...KERNEL, ranks: 8, median: 0.002, slowest: 0.004, slowest_rank: 3, relative: 0.5, uneven_since: NOW, ...facts });
   const table = { kernels: [of({ straggler: 0.003 }), of({ slowest_rank: 5, straggler: 0.004 }), of({})], straggler: 5 };
   assert.equal(ownColumn(table), 5);
   assert.deepEqual(table.kernels.map((kernel) => ownMedian(kernel, 5)), [{ seconds: 0.003, ratio: 1.5 }, { seconds: 0.004, ratio: 2 }, null]);
   assert.equal(ownColumn({ kernels: [of({}), of({})], straggler: null }), 3, "it is slow in all of them");
-  assert.equal(ownColumn({ kernels: [of({}), of({ slowest_rank: 4 })] }), null);
+  assert.equal(ownColumn({ kernels: [of({}), of({ slowest_rank: 4 })], straggler: null }), null);
   assert.equal(ownMedian(of({}), null), null);
   const beside = (...straggler: number[]) => besideWords(straggler.map((seconds) => of({ median: 0.002, straggler: seconds })), 5);
   assert.deepEqual([beside(0.00198, 0.002), beside()], ["; rank 5 now 0.99 to 1.00 times that", ""]);
@@ -115,7 +115,7 @@ test("names are shown without their shapes, of kernels and of operators", () => 
 
 test("one sentence where nothing is wrong with the kernels, none where something is", () => {
   const even = { ...KERNEL, ranks: 8, relative: 0.98, slower_since: null };
-  const slow = { rank: 3, cause: "data" };
+  const slow = { rank: 3, cause: "data" as const };
   assert.equal(calmWords([even], slow), "The kernels of rank 3 are as fast as those of its peers: the cause is its input.");
   assert.match(calmWords([{ ...even, slower_since: NOW }], { ...slow, cause: "unexplained" }), /: the cause is elsewhere\.$/);
   assert.equal(calmWords([even], null), "No kernel takes longer than before, and no rank is much slower in one than the others.");
@@ -126,7 +126,7 @@ test("one sentence where nothing is wrong with the kernels, none where something
 });
 
 test("a rank that is the slowest in all kernels from one report on stands once", () => {
-  const of = (facts: Partial<Kernel>) => ({ ...KERNEL, ranks: 8, relative: 0.68, slowest_rank: 3, uneven_since: NOW, ...facts });
+  const of = (facts: Partial<KernelView>) => ({ ...KERNEL, ranks: 8, relative: 0.68, slowest_rank: 3, uneven_since: NOW, ...facts });
   assert.equal(slowestInAll([of({}), of({})])?.slowest_rank, 3);
   for (const other of [{ slowest_rank: 4 }, { relative: 0.95 }, { uneven_since: NOW - 15 }]) assert.equal(slowestInAll([of({}), of(other)]), null);
   assert.deepEqual([slowestInAll([of({})]), slowestInAll([])], [null, null]);
@@ -134,7 +134,7 @@ test("a rank that is the slowest in all kernels from one report on stands once",
 
 test("one rank that is slow in all kernels alike: its device is slow, not one kernel", () => {
   const of = (slowest: number) => ({ ...KERNEL, ranks: 8, median: 1, slowest, relative: 0.9 / slowest, slowest_rank: 21, uneven_since: NOW });
-  const throttled = { rank: 21, gpu: "GPU 5", words: "thermal slowdown by the hardware", since: NOW, readings: "1.20 of 1.98 GHz" };
+  const throttled = { rank: 21, gpu: "GPU 5", reasons: [], words: "thermal slowdown by the hardware", since: NOW, readings: "1.20 of 1.98 GHz" };
   const three = [of(1.45), of(1.47), of(1.46)];
   assert.equal(alikeWords(three, null), "On rank 21 all 3 kernels take 1.45 to 1.47 times the median of all ranks: its device is slow, not one kernel");
   assert.equal(alikeWords(three, throttled), "On rank 21 all 3 kernels take 1.45 to 1.47 times the median of all ranks: GPU 5 is slow, not one kernel, throttled at 1.20 of 1.98 GHz");

@@ -3,11 +3,9 @@ import { test } from "node:test";
 import type { Launcher } from "../src/api/types";
 import { idleLaunchers, figures } from "../src/logic/launchers";
 import { restartsRanks } from "../src/logic/incidents";
-import { incident } from "./samples";
+import { incident, launcher as some } from "./samples";
 
-const launcher = (node: string, facts: Partial<Launcher> = {}): Launcher => ({
-  node, host: node, ranks: [0], role: "active", role_reason: "", lost: null, ended: null, last_seen_age: 1, ...facts,
-});
+const launcher = (node: string, facts: Partial<Launcher> = {}) => some({ node, host: node, ...facts });
 
 test("a node that fails its checks before the first attempt takes no part, and says why", () => {
   const unfit = "it fails its check: storage: /ckpt cannot be used: Read-only file system";

@@ -1,14 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { RankState } from "../src/api/types";
+import { device } from "./samples";
 import { alikeGpus, byState, type Gpu, namesOf, standsOut } from "../src/logic/nodegpus";
 
 function gpu(number: number, changes: Partial<Gpu> = {}, state: RankState = "running"): Gpu {
   const ranks = [{ job: "j", name: "j", rank: number, pid: 1, state }];
-  return { name: `GPU ${number}`, uuid: null, faults: 0, slow: 0, history: "", ranks, reading: null, ...changes };
+  return { name: `GPU ${number}`, local_rank: number, uuid: null, faults: 0, slow: 0, history: "", ranks, slow_now: [], reading: null, ...changes };
 }
 
-const hot = (temperature: number) => ({ reading: { temperature, utilization: null, memory_used: null, memory_total: null, power: null, throttled: [], errors: {} } });
+const hot = (temperature: number) => ({ reading: device({ temperature }) });
 const names = (gpus: readonly Gpu[]) => alikeGpus(gpus).map(namesOf);
 
 test("GPUs that are alike share a line; one with a fault, another state or more heat has its own", () => {

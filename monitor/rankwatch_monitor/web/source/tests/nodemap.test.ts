@@ -7,7 +7,7 @@ import { tally } from "../src/logic/severity";
 /** Hosts of jobs a, b, ... by the codes of their states. */
 function map(...jobs: number[][]): NodeMap {
   const hosts = jobs.flatMap((states, job) => states.map((state, i) => [`${"abcdefgh"[job]}-${i}`, state, 8, 0, [job]] as NodeMap["hosts"][number]));
-  return { legend: ["unseen", "running", "hung", "no ranks"], jobs: jobs.map((_, i) => ({ id: `${i}`, name: `job-${"abcdefgh"[i]}` })), total: hosts.length, hosts };
+  return { legend: ["unseen", "running", "hung", "no ranks"], jobs: jobs.map((_, i) => ({ id: `${i}`, name: `job-${"abcdefgh"[i]}` })), total: hosts.length, slow: {}, slow_jobs: {}, worst_jobs: {}, hosts };
 }
 
 test("the job with the worst node has the first block", () => {

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Trends } from "../src/api/types";
+import { contributor, sample as some, trends as points, why as explained } from "./samples";
 import { duration, percent, speedText } from "../src/logic/text";
 import { alike, alikeThroughout, asShown, cells, changeMarks, changeWords, comparedWords, curves, directionWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, overlap, type Overlay, parseOverlay, PART, placeOf, ratio, secondsOf, shownRatio, slowestOver, SLOWEST, slowestDiffers, stretches, times, writeOverlay } from "../src/logic/overlay";
 
-const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]): Trends => ({
+const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]) => points({
   at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),
   speed: rows.map(([, , , speed]) => speed), goodput: rows.map(() => null), goodput_window: rows.map(() => null), scores: {},
   logged: { loss: rows.map((_, i) => 10 - i) },
@@ -38,7 +38,7 @@ test("of steps that were done again the later ones count, and points without a s
 });
 
 test("samples of step times stand on the same axis", () => {
-  const sample = (at: number, iteration: number, step: number) => ({ at, iteration, step, attempt: 1, seconds: 10, step_max: step, parts: {} });
+  const sample = (at: number, iteration: number, step: number) => some({ at, iteration, step });
   const run = trends([[100, 1, 5, 1], [115, 1, 9, 1]]);
   assert.deepEqual(curves(run, [sample(105, 6, 0.5), sample(115, -1, 0.7)], "step").get("step"), { across: [6], values: [0.5] });
   assert.deepEqual(curves(run, [sample(90, 4, 0.4), sample(105, 6, 0.5)], "time").get("step"), { across: [5], values: [0.5] });
@@ -121,22 +121,22 @@ test("equally long steps of different causes: what each waits for, then a figure
 });
 
 test("the slowest rank of a stretch is the one of most of its samples", () => {
-  const samples = [3, 5, 5, 7, null].map((rank, i) => ({ at: 10 * i, iteration: i, seconds: 10, step: 0.2, step_max: 0.2, parts: {}, slowest: rank === null ? null : { rank, work: 0.2, late: 0.1, parts: {} } }));
+  const samples = [3, 5, 5, 7, null].map((rank, i) => some({ at: 10 * i, iteration: i, slowest: rank === null ? null : { rank, work: 0.2, late: 0.1, parts: {} } }));
   const over = (from: number, to: number, axis: "step" | "time" = "step") => slowestOver(samples, axis, 0, [from, to]);
   assert.deepEqual([over(0, 2), over(0, 3), over(4, 4), over(9, 10), over(10, 20, "time")], [5, null, null, null, 5]);
 });
 
 test("goodput is that of the whole run for both, and the parts of a step are figures", () => {
-  const points = { ...trends([[0, 1, 1, 1], [15, 1, 2, 1]]), goodput: [0.9, 0.95], goodput_window: [0.5, 0.6] };
-  const sample = { at: 5, iteration: 1, seconds: 10, step: 0.2, step_max: 0.2, parts: { data: 0.01 } };
-  const found = curves(points, [sample], "step");
+  const history = { ...trends([[0, 1, 1, 1], [15, 1, 2, 1]]), goodput: [0.9, 0.95], goodput_window: [0.5, 0.6] };
+  const sample = some({ at: 5, iteration: 1, step: 0.2, parts: { data: 0.01 } });
+  const found = curves(history, [sample], "step");
   assert.deepEqual(found.get("goodput")!.values, [0.9, 0.95]);
   assert.deepEqual(found.get("part data"), { across: [1], values: [0.01] });
   assert.deepEqual([lasts([1, 2, null], [3, 4, 5]), lasts([1, null], [null, 1])], [[2, 4], null]);
 });
 
 test("communication is without the waiting for other ranks, which is a figure of its own, as in the chart of one job", () => {
-  const sample = { at: 5, iteration: 1, seconds: 10, step: 0.2, step_max: 0.2, parts: { communication: 0.08 }, waiting: 0.06 };
+  const sample = some({ at: 5, iteration: 1, step: 0.2, parts: { communication: 0.08 }, waiting: 0.06 });
   const found = curves(trends([[0, 1, 1, 1], [15, 1, 2, 1]]), [sample], "step");
   assert.deepEqual(["communication", "waiting for other ranks"].map((part) => found.get(`part ${part}`)!.values.map((value) => value!.toFixed(3))), [["0.020"], ["0.060"]]);
 });
@@ -150,7 +150,7 @@ test("the mean speed over steps is steps divided by seconds", () => {
 
 test("figures change at the step of the change, and the means on each side are values that occurred", () => {
   const rows = Array.from({ length: 13 }, (_, i) => ({ at: 10 * i, iteration: i < 7 ? 6 * i * 10 : 360 + 40 * (i - 6), step: i < 7 ? 1 / 6 : 1 / 4 }));
-  const samples = rows.map((row) => ({ ...row, seconds: 10, step_max: row.step, parts: {} }));
+  const samples = rows.map(some);
   // The speed is the mean of the 30 s before.
   const run = trends(rows.map(({ at, iteration, step }) => [at, 1, iteration, at > 60 && at < 90 ? 5 : 1 / step]));
   assert.equal(placeOf(60, samples, "step", 0), 360);
@@ -186,8 +186,8 @@ test("means that differ by 2 % as they are shown, or less, are alike", () => {
 });
 
 test("a change has its factor, its place, its figures and its cause", () => {
-  const contributors = [{ sentence: "waiting for rank 5 on host-0 (5.31 ms -> 59.9 ms), whose data takes 59.94 ms longer than the others'", share: 0.99 }];
-  const why = { kind: "change" as const, sentence: "", since: 1, before: 0.1692, after: 0.2241, contributors };
+  const contributors = [contributor({ sentence: "waiting for rank 5 on host-0 (5.31 ms -> 59.9 ms), whose data takes 59.94 ms longer than the others'", share: 0.99 })];
+  const why = explained({ since: 1, before: 0.1692, after: 0.2241, contributors });
   assert.equal(
     changeWords("slowed", why, "step 2,659").replaceAll("\u2009", " "),
     "A step of slowed takes 1.33× as long since step 2,659 (169 ms → 224 ms): waiting for rank 5 on host-0, whose data takes 60 ms longer than the others'.",
@@ -204,7 +204,7 @@ test("a ratio names what is divided by what, what that means, and how much it is
 });
 
 test("by time no line joins the step times of two attempts", () => {
-  const of = (at: number, attempt: number) => ({ at, iteration: at, step: attempt, attempt, seconds: 10, step_max: 1, parts: {} });
+  const of = (at: number, attempt: number) => some({ at, iteration: at, step: attempt, attempt });
   const { values } = curves(trends([[0, 1, 0, 1], [80, 2, 80, 1]]), [of(10, 1), of(20, 1), of(60, 2), of(70, 2)], "time").get("step")!;
   assert.deepEqual(values, [1, 1, null, 2, 2, 2]);
 });
@@ -225,7 +225,7 @@ test("sentence and table have one direction: the open job against the other one"
 });
 
 test("the slowest rank's parts are figures of their own, where they differ by more than a little of a step", () => {
-  const sample = { at: 5, iteration: 1, seconds: 10, step: 0.2, step_max: 0.2, parts: { compute: 0.13 }, slowest: { rank: 21, work: 0, late: 0, parts: { compute: 0.189, data: 0.002 } } };
+  const sample = some({ at: 5, iteration: 1, step: 0.2, parts: { compute: 0.13 }, slowest: { rank: 21, work: 0, late: 0, parts: { compute: 0.189, data: 0.002 } } });
   const found = curves(trends([[0, 1, 1, 1], [15, 1, 2, 1]]), [sample], "step");
   assert.deepEqual(["compute", "data", "host"].map((part) => found.get(`${SLOWEST}${part}`)?.values), [[0.189], [0.002], undefined]);
   const row = (name: string, one: number, two: number) => ({ name, title: name, format: duration, both: [one, two] as const });

@@ -45,7 +45,7 @@ test("a share is shown and read in percent, also as a part", () => {
 });
 
 test("the consequence of an order is stated", () => {
-  const job = { world_size: 512, attempt: 2, restarts: 1, max_restarts: 3, iteration: 885, iterations_per_second: 2.25, checkpoint: { step: 840, at: 40 } };
+  const job = { world_size: 512, attempt: 2, restarts: 1, max_restarts: 3, iteration: 885, iterations_per_second: 2.25, checkpoint: { step: 840, at: 40, exact: true } };
   assert.match(consequence("restart", job, "", 200), /all 512 ranks are ended and restarted as attempt 3\. The restart loses up to 45 steps \(20.s of training\) since the checkpoint at step 840\. .*1 of 3 restarts/);
   assert.match(consequence("restart_excluding_node", job, "node-7", 200), /without node-7/);
   assert.match(consequence("capture", job, "", 200), /The ranks are left as they are/);
@@ -73,7 +73,7 @@ test("settings are grouped, and one that the page does not know comes last", () 
 });
 
 test("nodes to be left out stand by name where launchers know them, with what remains", () => {
-  const launcher = (host: number, role: "active" | "spare" = "active") => ({ node: `n${host}`, host: `host-${host}`, ranks: role === "spare" ? [] : [2 * host, 2 * host + 1], role, lost: null, ended: null });
+  const launcher = (host: number, role: "active" | "spare" = "active") => ({ node: `n${host}`, host: `host-${host}`, ranks: role === "spare" ? [] : [2 * host, 2 * host + 1], role, lost: null, ended: null, min_nodes: null });
   const launchers = [launcher(0), launcher(1), launcher(2)];
   assert.deepEqual(nodesOf([0, 1, 2], launchers), ["n0", "n1"]);
   assert.equal(nodesOf([0, 9], launchers), null);
@@ -89,7 +89,7 @@ test("nodes to be left out stand by name where launchers know them, with what re
 });
 
 test("what is lost or has ended does not remain", () => {
-  const launcher = (node: string, role: "active" | "spare", facts: { lost?: string; ended?: string } = {}) => ({ node, host: node, ranks: [], role, lost: null, ended: null, ...facts });
+  const launcher = (node: string, role: "active" | "spare", facts: { lost?: string; ended?: string } = {}) => ({ node, host: node, ranks: [], role, lost: null, ended: null, min_nodes: null, ...facts });
   const launchers = [launcher("a", "active"), launcher("b", "active"), launcher("c", "active", { lost: "its machine" }), launcher("d", "spare", { ended: "it left" }), launcher("e", "spare", { lost: "silent" })];
   assert.deepEqual(remaining(["a"], "", launchers), { nodes: 1, of: 3, spares: 0, min_nodes: 0 });
   assert.deepEqual(remaining(["c"], "", launchers), { nodes: 2, of: 3, spares: 0, min_nodes: 0 });

@@ -37,7 +37,7 @@ test("attempts begin where the number changes, the first where the job began", (
   const points = { at: [10, 20, 30, 40], attempt: [1, 1, null, 2] };
   assert.deepEqual(attemptMarks(points, 5, 50), [{ attempt: 1, from: 5, to: 40 }, { attempt: 2, from: 40, to: 50 }]);
   assert.deepEqual(attemptMarks(points, -5000, 50), [{ attempt: 2, from: 40, to: 50 }]);
-  assert.deepEqual(attemptMarks({ at: [10] }, 5, 50), []);
+  assert.deepEqual(attemptMarks({ at: [10], attempt: [] }, 5, 50), []);
 });
 
 test("an attempt begins at the restart of its incident, not at the first point after it", () => {

@@ -5,7 +5,7 @@ import { asOfNow, beatsApart, openSection, sectionWords, tally, timeIn, worstFir
 import { clock } from "../src/logic/text";
 
 const report = (rank: number, iteration: number | null, open_sections: Record<string, number> = {}): RankReport => ({
-  rank, host: "a", pid: 1, state: "running", iteration, heartbeat_age: 0, report_age: 0, open_sections, idle: null, reason: "",
+  rank, local_rank: rank, host: "a", pid: 1, state: "running", iteration, progress: iteration, function: null, scores: {}, heartbeat_age: 0, report_age: 0, open_sections, idle: null, reason: "",
 });
 
 test("culprits come first, then the worst states, then the furthest behind", () => {

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Frame, StackGroup } from "../src/api/types";
+import type { StackFrame } from "../src/api/types";
+import { group as some } from "./samples";
 import { sharedOuter, shortFile } from "../src/logic/frames";
 
-const frame = (name: string, file: string, line = 1): Frame => ({ function: name, file, line, of_script: false });
-const group = (...frames: Frame[]): StackGroup => ({ ranks: [0], label: "rank 0", frames, is_culprit: false, process_state: "alive" });
+const frame = (name: string, file: string, line = 1): StackFrame => ({ function: name, file, line, of_script: false });
+const group = (...frames: StackFrame[]) => some({ frames });
 
 test("files are shortened to a distinctive part", () => {
   assert.equal(shortFile("/v/lib/python3.11/site-packages/torch/distributed/c10d.py"), "torch/…/c10d.py");

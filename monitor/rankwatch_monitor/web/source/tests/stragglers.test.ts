@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Finding, Performance, Straggler } from "../src/api/types";
+import type { Finding, Performance, Straggler, StragglerVerdict } from "../src/api/types";
 import { byWaiting, findingFacts, findingWords, isLoud, isMeasured, isShown, restOf, score, slowBasis, slowTag, slowFacts } from "../src/logic/stragglers";
 import { clock } from "../src/logic/text";
 
 const finding = (facts: Partial<Finding>): Finding => ({
-  verdict: "healthy", cause: "unexplained", reason: "", since: null, ranks: [], share: 0, ...facts,
+  verdict: "healthy", cause: "unexplained", reason: "", since: null, ranks: [], share: 0, host: "", ...facts,
 });
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
@@ -23,7 +23,7 @@ test("facts of a finding are cause, share and ranks, as far as known", () => {
 });
 
 test("stragglers and findings come first; a healthy job and one without a step have none", () => {
-  const about = (open: number, verdict: string) => ({ open, finding: finding({ verdict }) }) as Performance;
+  const about = (open: number, verdict: StragglerVerdict) => ({ open, finding: finding({ verdict }) }) as Performance;
   assert.deepEqual([isLoud(null), isLoud(about(0, "healthy")), isLoud(about(1, "healthy")), isLoud(about(0, "link")), isLoud(about(0, "no_step"))], [false, false, true, true, false]);
 });
 
@@ -56,15 +56,15 @@ test("scores have two decimals", () => {
 test("the slow rank in figures: since when, in what, who waits, what is done", () => {
   const slow = { rank: 5, host: "host-0", cause: "data", since: 1_000_000, own: 0.062, peers: 0.002, lateness: 0.06, share: 0.268, action: "log", action_reason: "", cost_gpu_hours: 0 } as Straggler;
   const shown = (facts: Partial<Straggler>, more: Partial<Performance> = {}) =>
-    slowFacts({ throttled: null, stragglers: [{ ...slow, ...facts }], open: 1, ...more }, 1_000_431).map(({ label, value, note }) => `${label}: ${value}; ${note}`.replaceAll("\u2009", " "));
+    slowFacts({ throttled: null, stragglers: [{ ...slow, ...facts }], open: 1, cost_rate: "", ...more }, 1_000_431).map(({ label, value, note }) => `${label}: ${value}; ${note}`.replaceAll("\u2009", " "));
   assert.deepEqual(shown({ cost_gpu_hours: 1 }), [
     `Slow since: ${clock(1_000_000, 1_000_431)}; 7 min ago`, "Its input: 62 ms; 2.0 ms on its peers", "Others wait: 60 ms (27 %); of each step",
-    "Action: none; on_straggler = log", "Cost: 1.00 GPU-hours; undefined",
+    "Action: none; on_straggler = log", "Cost: 1.00 GPU-hours; ",
   ]);
   const cost_rate = "8.58 GPU-hours each hour: 27 % of each step of 32 ranks";
   assert.equal(shown({}, { cost_rate }).at(-1), `Cost: 0.0 GPU-minutes; ${cost_rate}`);
   assert.match(shown({}, { cost_rate, open: 2 }).at(-1)!, /of 32 ranks; 1 more rank is slow$/);
-  const throttled = { rank: slow.rank, gpu: "GPU 5", words: "thermal slowdown by the hardware", since: 1_000_000, readings: "88 °C, 1.20 of 1.98 GHz" };
+  const throttled = { rank: slow.rank, gpu: "GPU 5", reasons: [], words: "thermal slowdown by the hardware", since: 1_000_000, readings: "88 °C, 1.20 of 1.98 GHz" };
   assert.equal(shown({}, { throttled })[3], `GPU 5: throttled; thermal slowdown by the hardware, since ${clock(1_000_000, 1_000_431)}`);
   const unknown = shown({ own: null, lateness: null, action: "restart_excluding_node", action_reason: "as set" }, { open: 3 });
   assert.deepEqual(unknown.slice(1), ["Action: restart excluding node; as set", "Cost: 0.0 GPU-minutes; 2 more ranks are slow"]);

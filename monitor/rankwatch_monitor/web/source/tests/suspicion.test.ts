@@ -12,7 +12,7 @@ test("suspected is what is open and unconfirmed", () => {
 });
 
 test("an incident that closed unconfirmed resumed by itself or was never confirmed", () => {
-  const over = { ...open, closed_at: 1010, ended: "went_on" };
+  const over = { ...open, closed_at: 1010, ended: "went_on" as const };
   assert.equal(unconfirmedEnd(over), "resumed by itself");
   assert.equal(unconfirmedEnd({ ...over, ended: "job_ended" }), "never confirmed");
   assert.equal(unconfirmedEnd({ ...over, confirmed: true }), null);

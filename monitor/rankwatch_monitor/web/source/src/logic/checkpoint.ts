@@ -4,16 +4,15 @@ import type { JobSummary } from "../api/types";
 import { ago, capital, clock, count, elapsed, plural, wholeDuration } from "./text";
 
 /** What is known of a job's steps. */
-export type Known = Pick<JobSummary, "checkpoint" | "iteration" | "steps_lost" | "steps_at_risk"> & Partial<Pick<JobSummary, "iterations_per_second" | "step_seconds" | "goodput" | "started_at" | "ended_at">>;
+export type Known = Pick<JobSummary, "checkpoint" | "iteration"> & Partial<Pick<JobSummary, "steps_lost" | "steps_at_risk" | "iterations_per_second" | "step_seconds" | "goodput" | "started_at" | "ended_at">>;
 
-/** What an action costs in steps, as a sentence. `checkpoint` is undefined with older monitors. */
+/** What an action costs in steps, as a sentence. */
 export function loss(what: "A restart" | "The restart" | "A stop", job: Known, now: number): string {
   const { checkpoint, iteration } = job;
   if (checkpoint === null) {
     if (what === "A stop") return "No checkpoint is known: all steps may be lost.";
     return `No checkpoint is known: if there is none, training restarts from step 0${iteration === null ? "" : `: ${plural(iteration, "step")}${ofTraining(kept(job, now))}`}.`;
   }
-  if (checkpoint === undefined) return `${what} loses the steps since the last checkpoint.`;
   const { step, at } = checkpoint;
   const steps = step === null || iteration === null || iteration < step ? "the steps" : iteration === step ? "no step" : `up to ${plural(iteration - step, "step")}${ofTraining(Math.min((iteration - step) * stepTime(job), elapsed(at, now)))}`;
   return `${what} loses ${steps} since the ${step === null ? "last checkpoint" : `checkpoint at step ${count(step)}`}.`;
@@ -59,9 +58,8 @@ export function checkpointFact(job: Known & Pick<JobSummary, "state" | "ended_at
   };
 }
 
-/** Where a job goes on that is launched again; empty: an older monitor does not know. */
+/** Where a job goes on that is launched again. */
 export function resumesAfter({ state, checkpoint, iteration, steps_lost, steps_at_risk, steps_thrown_away: thrown }: Known & Pick<JobSummary, "state" | "steps_thrown_away">, now: number): string {
-  if (checkpoint === undefined) return "";
   if (checkpoint === null) return "No checkpoint of this job is known: none was saved in a section named checkpointing.";
   const { step, exact } = checkpoint;
   const known = `The last checkpoint${state === "lost" ? " known" : ""} was saved ${saved(checkpoint, now)}.`;
