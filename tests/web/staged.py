@@ -25,7 +25,8 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
     for scene in scenes:
         monitor.adopt(scene.job)
     client = TestClient(create_app(monitor), base_url="http://127.0.0.1")
-    paths = ["/hosts", "/nodes", "/digest", *(f"/nodes/{host}" for host in {h for s in scenes for h in s.job.columns.hosts})]
+    hosts = {host for scene in scenes for host in scene.job.columns.hosts}
+    paths = ["/hosts", "/nodes", "/digest", *(f"/nodes/{host}" for host in hosts)]
     for job in (scene.job for scene in scenes):
         below = f"/jobs/{job.id}"
         paths += [below, *(f"{below}/{each}" for each in ("ranks", "goodput", "incidents"))]

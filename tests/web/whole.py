@@ -121,5 +121,5 @@ def _default(schema: Schema) -> Any:
     if "const" in schema or "enum" in schema:
         return schema.get("const", schema.get("enum", [None])[0])
     if "properties" in schema:
-        return {name: _default(each) for name, each in schema["properties"].items() if name in schema.get("required", ())}
+        return {name: _default(schema["properties"][name]) for name in schema.get("required", ())}
     return {"array": [], "object": {}}.get(schema.get("type", ""), PLAIN.get(schema.get("type", "")))

@@ -25,7 +25,7 @@ from web.scene_monitor import StagedClock
 
 def with_an_unfit_node() -> Scene:
     scene = Scene(4, hosts=2).run(20).hang(2).until_found()
-    failed = CheckResult(CheckName.STORAGE, CheckState.FAILED, CheckReason.NOT_WRITABLE, {"path": "/ckpt", "error": "no"})
+    failed = CheckResult(CheckName.STORAGE, CheckState.FAILED, CheckReason.NOT_WRITABLE, {"path": "/ckpt"})
     scene.submit(NodeRegistration("node-1", "host-1", 10, 2, "gpt", checks=(failed,)))
     assert scene.incident.node_checks
     return scene
@@ -48,7 +48,7 @@ SCENES: dict[str, Callable[[], Scene]] = MOMENTS | {
     "crashed again": crashed_again,
     "ordered": ordered,
 }
-SLOW = {"slow": slow_scenes.slow_input, "throttled": slow_scenes.throttled, "healthy, with windows": slow_scenes.healthy}
+SLOW = {"slow": slow_scenes.slow_input, "throttled": slow_scenes.throttled, "calm": slow_scenes.healthy}
 
 
 def shown(name: str) -> tuple[Job, float]:

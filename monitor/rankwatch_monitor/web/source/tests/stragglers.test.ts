@@ -59,7 +59,7 @@ test("the slow rank in figures: since when, in what, who waits, what is done", (
     slowFacts({ throttled: null, stragglers: [{ ...slow, ...facts }], open: 1, cost_rate: "", ...more }, 1_000_431).map(({ label, value, note }) => `${label}: ${value}; ${note}`.replaceAll("\u2009", " "));
   assert.deepEqual(shown({ cost_gpu_hours: 1 }), [
     `Slow since: ${clock(1_000_000, 1_000_431)}; 7 min ago`, "Its input: 62 ms; 2.0 ms on its peers", "Others wait: 60 ms (27 %); of each step",
-    "Action: none; on_straggler = log", "Cost: 1.00 GPU-hours; ",
+    "Action: none; on_straggler = log", "Cost: 1.00 GPU-hours; undefined",
   ]);
   const cost_rate = "8.58 GPU-hours each hour: 27 % of each step of 32 ranks";
   assert.equal(shown({}, { cost_rate }).at(-1), `Cost: 0.0 GPU-minutes; ${cost_rate}`);
