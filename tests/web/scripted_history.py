@@ -88,15 +88,7 @@ def no_spans(ranks: str) -> dict[str, Any]:
     """None has been sent."""
     lanes = [{"rank": rank, "host": "", "steps": []} for rank in range(8) if rank in parse_ranks(ranks)]
     return {
-        "attempt": 0,
-        "sampled": [],
-        "profiled": [],
-        "finding": "",
-        "basis": "",
-        "no_waits": "",
         "no_sections": ["Ranks report steps, but the sections of none.", "Launch again after `unset IT`."],
-        "sections": [],
-        "ranks_known": 0,
         "ranks": lanes,
     }
 
@@ -146,8 +138,7 @@ def kernels(slow_since: float | None, run: float) -> dict[str, Any]:
 def no_kernels() -> dict[str, Any]:
     """They are switched off."""
     return {
-        "at": None, "since": None, "spacing": 15.0, "omitted": 0, "points": [], "kernels": [],
-        "compute": None, "step": None,
+        "spacing": 15.0,
         "reason": "Kernel timings are switched off: set kernel_timings to auto in the policy.",
         "sources": [{"source": "none", "reason": "kernel_timings is off", "ranks": 16}],
     }  # fmt: skip
@@ -179,7 +170,7 @@ def why(slow_since: float | None) -> dict[str, Any]:
     """What ``GET /why`` states of it."""
     if slow_since is None:
         sentence, since = "Nothing changed in the last hour.", time.time() - 3 * 3600
-        return {"kind": "steady", "sentence": sentence, "since": since, "contributors": []}
+        return {"kind": "steady", "sentence": sentence, "since": since}
     return {
         "kind": "change", "since": time.time() - slow_since, "before": 0.42, "after": 0.79,
         "sentence": "Steps take 1.9 times as long since 14:03:20 (0.42 s -> 0.79 s): all of it is data "

@@ -111,9 +111,7 @@ class Script:
             "id": job_id, "name": f"{job_id}-name", "state": running, "world_size": len(ranks),
             "ranks_reporting": len(ranks), "attempt": 1, "started_at": time.time() - 3600, "ended_at": None,
             "goodput": 0.97, "iteration": 1204, "iterations_per_second": 3.2, "instrumented": True,
-            "observe_only": False, "goodput_notes": [], "waited": "", "unsaved": "",
-            "open_incidents": 0, "incidents": 0, "reason": "", "restarts": 0, "max_restarts": 3,
-            "advice": None,
+            "verdict": verdict, "max_restarts": 3,
         } | facts  # fmt: skip
         self.ranks[job_id] = ranks
         self.incidents[job_id] = []
@@ -125,14 +123,13 @@ class Script:
         self.jobs[job_id] |= {"state": "hung", "reason": reason, "open_incidents": 1, "incidents": 1}
         incident: dict[str, Any] = {
             "id": "i1", "job_id": job_id, "kind": "section_overrun", "attempt": 1, "opened_at": now - 2,
-            "closed_at": None, "sequel": "",
-            "culprits": [{"rank": rank, "host": host_of(rank), "class": "behind", "reason": ""}],
-            "affected": [], "reason": reason, "section": "step", "limit": 10.0, "elapsed": 10.2, "action": "restart",
-            "action_reason": "a configured limit acts at once", "withheld": None, "ended": None,
+            "closed_at": None,
+            "culprits": [{"rank": rank, "host": host_of(rank), "class": "behind"}],
+            "reason": reason, "section": "step", "limit": 10.0, "elapsed": 10.2, "action": "restart",
+            "action_reason": "a configured limit acts at once",
             "phase": "capturing", "confirmed": True, "outcome": "",
             "timeline": {"since": now - 12.2, "detected": now - 2, "decided": now - 2, "captured": None,
                          "restarted": None, "first_step": None},
-            "steps_lost": None,
         }  # fmt: skip
         self.incidents[job_id] = [incident]
         return incident
@@ -143,7 +140,7 @@ class Script:
         incident["timeline"] |= {"decided": None, "captured": incident["timeline"]["detected"] + 1}
         incident |= {
             "confirmed": False, "phase": "confirming", "action_reason": "the policy is to restart",
-            "acts_at": incident["opened_at"] + 60, "restart_cost": 42.0, "attempts_here": 0, "waits": [],
+            "acts_at": incident["opened_at"] + 60, "restart_cost": 42.0,
         }  # fmt: skip
         self.jobs[job_id] |= {"state": "suspected", "reason": reason}
         return incident
@@ -202,7 +199,6 @@ class Script:
                         "since": now - 600 if blamed else None, "ranks": list(slow),
                         "share": max(lost.values(), default=0.0)},
             "cost_gpu_hours": sum(each["cost_gpu_hours"] for each in blamed),
-            "throttled": None,
             "grid": {"robust": _look(scores), "lateness": _look([lost.get(rank, 0.0) for rank in range(ranks)])},
         }  # fmt: skip
 
@@ -359,10 +355,9 @@ def _app(script: Script) -> FastAPI:
         return _timed(found) | {
             "stack_groups": [_group(others, WAITING, f"{len(others)} ranks", False),
                              _group(blamed, STUCK, f"rank {blamed[0]}", True)],
-            "stack_errors": [],
             "collectives": [
-                {"group": "default_pg", "operation": "all_reduce", "enqueued": number, "completed": 6, "ranks": ranks,
-                 "calls_from": 0, "calls": []} for number, ranks in ((7, others), (6, blamed))
+                {"group": "default_pg", "operation": "all_reduce", "enqueued": number, "completed": 6, "ranks": ranks}
+                for number, ranks in ((7, others), (6, blamed))
             ],
         }  # fmt: skip
 
@@ -395,7 +390,7 @@ def _rank(number: int, state: str) -> dict[str, Any]:
     return {
         "rank": number, "local_rank": number % 8, "host": host_of(number), "pid": 4000 + number, "state": state,
         "iteration": 1204, "progress": 1204, "heartbeat_age": 14.2 if troubled else 0.2, "report_age": 0.3,
-        "open_sections": {"step": 14.2 if troubled else 0.1}, "idle": None, "scores": {}, "reason": "",
+        "open_sections": {"step": 14.2 if troubled else 0.1},
     }  # fmt: skip
 
 

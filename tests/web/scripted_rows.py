@@ -18,9 +18,8 @@ def straggler(rank: int, share: float, now: float) -> dict[str, Any]:
     return {
         "id": f"s{rank}", "rank": rank, "host": host_of(rank), "device": "0", "cause": cause, "reference": "robust",
         "reason": f"rank {rank} makes the others wait {share:.2f} s in each step: {what} took longer than those of its "
-                  "peers in 5 of 5 windows", "since": now - 600, "seen": now, "attempt": 1, "ended": None,
+                  "peers in 5 of 5 windows", "since": now - 600, "seen": now, "attempt": 1,
         "score": 1 - share, "lateness": share, "share": share, "cost_gpu_hours": 10 * share, "action": "log",
-        "action_reason": "",
     }  # fmt: skip
 
 
@@ -34,8 +33,7 @@ def rank_scores(rank: int, lost: float) -> dict[str, Any]:
 
 def limit(what: str, section: str | None = None, **seconds: float | str | None) -> dict[str, Any]:
     """One row of ``timeouts``."""
-    nothing = dict.fromkeys(("configured", "learned", "loaded", "in_force", "source"))
-    return {"what": what, "section": section} | nothing | seconds
+    return {"what": what, "section": section} | seconds
 
 
 TIMEOUTS = [

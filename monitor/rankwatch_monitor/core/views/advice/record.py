@@ -57,8 +57,6 @@ class Advice:
 
     rule: str = ""
     """The row of the playbook."""
-    slow: bool = False
-    """It is about slow ranks, or a slow job."""
     steps: tuple[Step, ...] = ()
     """For a person, in their order; while something is awaited, what can be looked at meanwhile."""
     awaited: str = ""
@@ -85,6 +83,8 @@ class Advice:
     """The node that it is about; empty: none, or several."""
     runbook: str = ""
     """Page and section of the manual."""
+    slow: bool = False
+    """It is about slow ranks, or a slow job."""
 
     @property
     def waits(self) -> bool:
