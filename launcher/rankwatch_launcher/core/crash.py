@@ -158,7 +158,7 @@ def _futile(state: AttemptState, crashed: Sequence[RankExit], at: float) -> Futi
     if not crashed or state.stopping is not None or not state.site.first or state.stepped:
         return None
     elapsed = at - state.site.started_at
-    return attempt_end.futile_restart(crashed, len(state.site.ranks), elapsed, state.missing_script)
+    return attempt_end.futile_restart(crashed, len(state.site.ranks), elapsed)
 
 
 def _reported(state: AttemptState, exit_: RankExit, *, final: bool) -> list[Effect]:
