@@ -167,22 +167,18 @@ $ curl -X POST http://127.0.0.1:9560/api/v1/jobs/llama-8b/actions -H "Authorizat
 def rest_page() -> str:
     """The page of the REST API: a table for each tag."""
     description = create_app(Monitor()).openapi()
-    tagged: dict[str, list[tuple[str, str, str]]] = {}
+    tagged: dict[str, list[tuple[str, str]]] = {}
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
             if method == "head":
                 continue
             given = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
             tagged.setdefault(operation.get("tags", ["telemetry"])[0], []).append(
-                (
-                    f"`{method.upper()} {path}`",
-                    ", ".join(f"`{name}`" for name in given),
-                    operation.get("summary", ""),
-                )
+                (f"`{method.upper()} {path}{'?' if given else ''}{'&'.join(given)}`", operation.get("summary", ""))
             )
     parts = [REST_HEAD]
     for tag, rows in tagged.items():
-        parts += [f"## {tag.capitalize()}\n", _table(("request", "query", "what it does"), rows)]
+        parts += [f"## {tag.capitalize()}\n", _table(("request", "what it does"), rows)]
     return "\n".join(parts)
 
 
