@@ -139,7 +139,7 @@ def _encoded(event: str, text: str) -> bytes:
     return f"event: {event}\ndata: {text}\n\n".encode()
 
 
-def _events(job: Job, now: float, activity: HostActivity) -> list[Event]:
+def _events(job: Job, now: float, activity: HostActivity | None) -> list[Event]:
     """What the page shows of a job, as events."""
     codes_R = job_view.rank_states(job, verdicts_of(job, now), now)
     iterations = job.columns.iteration_R[job.columns.iteration_R >= 0]
