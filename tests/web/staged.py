@@ -23,12 +23,13 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
     script.ahead = now - time.time()
     monitor = Monitor(clock=StagedClock(now), read_only=True)
     monitor.host_activity = None  # type: ignore[assignment]  # a host's state is that in each job alone
-    for scene in scenes:
-        monitor.adopt(scene.job)
+    jobs = [scene.job for scene in scenes]
+    for job in jobs:
+        monitor.adopt(job)
     client = TestClient(create_app(monitor), base_url="http://127.0.0.1")
-    hosts = {host for scene in scenes for host in scene.job.columns.hosts}
-    paths = ["/hosts", "/nodes", "/digest", *(f"/nodes/{host}" for host in hosts)]
-    for job in (scene.job for scene in scenes):
+    hosts = {host for job in jobs for host in job.columns.hosts}
+    paths = ["/hosts", "/nodes", *(f"/nodes/{host}" for host in hosts)]
+    for job in jobs:
         below = f"/jobs/{job.id}"
         paths += [below, *(f"{below}/{each}" for each in ("ranks", "goodput", "incidents"))]
         paths += [f"{below}/incidents/{each.id}" for each in job.incidents]
@@ -39,6 +40,7 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
         script.ranks[job.id] = ["running"] * len(job.columns)
         script.pictures[job.id] = [(kind, data) for _, kind, data in stream._events(job, now, None)]
     script.answers = {path: client.get(ROOT + path).raise_for_status().json() for path in paths}
+    script.answers["/digest"] = digest.digest(jobs, now - 12 * 3600, now, now - 60, stored=True)
 
 
 def scripted_places(script: Script) -> None:
