@@ -23,18 +23,20 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel
 
+from rankwatch.cli.formatting import fault
 from rankwatch.contract.enums import Action, LimitSource, RankState, VerdictKind
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.cause import Detection
 from rankwatch_monitor.core.incident_record import Incident, Phase, Timeline
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, phases
+from rankwatch_monitor.core.views import downtime, phases, responses
 from rankwatch_monitor.web import mount
 from support.served import served
 from web.scripted_rows import TIMEOUTS, host_of, rank_scores, straggler
 from web.scripted_tabs import COOKIE, add_tabs
 from web.whole import ROOT, answer, event, get
 
+OF_DETAIL = responses.JobDetail.__required_keys__ - responses.JobSummary.__required_keys__
 LEGEND = [str(state) for state in RankState]
 OUTER = [{"function": "main", "file": "/srv/ada/train.py", "line": 90, "of_script": True}]
 WAITING = [
@@ -366,7 +368,7 @@ def _app(script: Script) -> FastAPI:
         if job_id not in script.jobs:
             return _problem(404, f"No job {job_id}.")
         return _stream(script, "JobEvents", lambda: script.pictures.get(job_id) or [
-            ("job", script.jobs[job_id]),
+            ("job", _summary(script.jobs[job_id])),
             ("grid", _grid(script, job_id)),
             *(("incident", _timed(each)) for each in script.incidents[job_id]),
             *(("performance", each) for each in [script.performance.get(job_id)] if each),
@@ -382,7 +384,12 @@ def _listed(script: Script) -> list[dict[str, Any]]:
          "attempt": 1, "started_at": time.time() // 3600 * 3600, "goodput": None, "monitor": "b"}
         for each in script.elsewhere
     ]  # fmt: skip
-    return [*script.jobs.values(), *others]
+    return [*map(_summary, script.jobs.values()), *others]
+
+
+def _summary(job: dict[str, Any]) -> dict[str, Any]:
+    """A job without what only its own page has."""
+    return {name: value for name, value in job.items() if name not in OF_DETAIL}
 
 
 def _rank(number: int, state: str) -> dict[str, Any]:
@@ -460,12 +467,19 @@ def _timed(incident: dict[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
     lost = incident.get("lost_steps_s")
     cost = downtime.cost(job, record, time.time())
-    return incident | {
-        "phases": phases.to_json(job, record, time.time()),
-        "cost": cost._replace(seconds=cost.seconds + (lost or 0.0))._asdict(),
-        "lost_steps_s": lost,
-        "place": {key: value for key, value in STUCK[0].items() if key != "of_script"} | {"section": known["section"]},
-    }
+    title = incident.get("headline", incident["reason"])
+    words = {"title": title, "headline": title, "label": fault(incident["kind"])}
+    return (
+        words
+        | incident
+        | {
+            "phases": phases.to_json(job, record, time.time()),
+            "cost": cost._replace(seconds=cost.seconds + (lost or 0.0))._asdict(),
+            "lost_steps_s": lost,
+            "place": {key: value for key, value in STUCK[0].items() if key != "of_script"}
+            | {"section": known["section"]},
+        }
+    )
 
 
 def _problem(status: int, detail: str) -> Response:

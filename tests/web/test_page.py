@@ -49,7 +49,11 @@ def test_incidents_stand_below_the_ranks_where_these_leave_room(
 def test_a_healthy_job_states_what_that_rests_on_until_it_is_in_trouble(
     page: Page, monitor_url: str, script: Script
 ) -> None:
-    script.add("j", ["running"] * 4, account=["a step takes 145 ms, as usual", "no GPU is throttled"])
+    script.add(
+        "j",
+        ["running"] * 4,
+        account=[{"text": text} for text in ("a step takes 145 ms, as usual", "no GPU is throttled")],
+    )
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.locator(".account")).to_have_text("A step takes 145 ms, as usual; no GPU is throttled.")
     script.hang("j", 2, "Rank 2 hangs.")

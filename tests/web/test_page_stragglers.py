@@ -114,7 +114,7 @@ def test_a_slow_job_has_a_next_action_with_a_command_an_order_and_the_runbook(
     band = page.get_by_role("group", name="Slow rank", exact=True)
     expect(band.locator("h2")).to_be_visible()  # on another tab the line alone, which opens
     expect(band.locator(".answers")).to_be_hidden()
-    band.locator("summary").click()
+    band.locator("summary").first.click()
     expect(band.locator(".answers")).to_be_visible()
 
     script.jobs["j"]["advice"] = None
