@@ -469,6 +469,7 @@ def _timed(incident: dict[str, Any]) -> dict[str, Any]:
     cost = downtime.cost(job, record, time.time())
     title = incident.get("headline", incident["reason"])
     words = {"title": title, "headline": title, "label": fault(incident["kind"])}
+    words["sequel"] = "" if title == incident["reason"] else incident["reason"]
     return (
         words
         | incident

@@ -140,7 +140,13 @@ def test_a_late_list_does_not_replace_what_an_event_brought(page: Page, monitor_
 
 def test_nodes_that_are_named_again_and_again_are_listed(page: Page, monitor_url: str, script: Script) -> None:
     script.add("run-1", ["running"] * 4)
-    last = {"job": "run-1", "incident": "run-1-7", "opened_at": time.time() - 7200, "headline": "Rank 3 is behind"}
+    last = {
+        "job": "run-1",
+        "incident": "run-1-7",
+        "opened_at": time.time() - 7200,
+        "since": time.time() - 7200,
+        "headline": "Rank 3 is behind",
+    }
     script.hosts = [
         {
             "host": host, "incidents": 1, "jobs": ["run-1"], "last": last,
