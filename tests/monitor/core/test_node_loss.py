@@ -162,3 +162,47 @@ def test_a_job_whose_node_is_lost_ends_with_the_others() -> None:
     scene.event(ProcessEventKind.FAILED, "node-0", reason="no node takes the place of host-1")
     assert scene.state == "failed"
     assert not scene.incident.open
+
+
+@pytest.mark.parametrize("known", [{"section_timeouts": {}}, {"sections": False}], ids=["no limits", "steps alone"])
+@pytest.mark.parametrize("cut_first", [True, False])
+def test_a_host_that_is_cut_off_as_the_monitor_is_restarted_is_found_and_named(
+    cut_first: bool, known: dict[str, object]
+) -> None:
+    scene = Scene(4, 2, **known).run(60)
+    if cut_first:
+        scene.cut_host(1).reload(5)
+    else:
+        scene.reload(5).cut_host(1)
+    reloaded = scene.now
+    scene.until_found(70)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    assert scene.blamed == {2: "host_silent", 3: "host_silent"}
+    assert scene.now - reloaded > 60, "silence counts from the restart"
+    scene.until(lambda: scene.directives(DirectiveKind.RESTART), 120)
+    scene.until(lambda: not scene.incident.open)
+    assert len(scene.job.incidents) == 1
+
+
+def test_a_hang_found_after_the_restart_of_the_monitor_names_the_host_of_which_nothing_was_heard() -> None:
+    scene = Scene(4, 2, reports_durations=True).run(60).cut_host(1).reload(5)
+    scene.mute_nodes.add("node-0")  # no stacks
+    scene.until(lambda: scene.job.incidents and scene.blamed, 70)
+    assert scene.blamed == {2: "host_silent", 3: "host_silent"}
+
+
+def test_a_host_that_only_the_restarted_monitor_does_not_reach_is_never_restarted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(4, 2, section_timeouts={}).run(60).reload(5).cut_host(1)
+    monkeypatch.setattr(scene, "_blocked", lambda: False)
+    scene.run(900)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    assert scene.incident.open, "it is said"
+    assert not scene.directives(DirectiveKind.RESTART), "the other ranks complete steps, and need its ranks for that"
+
+
+@pytest.mark.parametrize("unheard", [(), (2, 3)], ids=["all report", "a launcher is enough"])
+def test_a_restarted_monitor_that_hears_of_every_host_raises_nothing(unheard: tuple[int, ...]) -> None:
+    scene = Scene(4, 2, section_timeouts={}).run(60).reload(5).cut(*unheard)
+    assert not scene.run(120).job.incidents
