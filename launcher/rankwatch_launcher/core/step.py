@@ -97,7 +97,7 @@ def step(state: AttemptState, event: Event) -> Step:
         case Stuck() if isinstance(phase, Running) and state.stopping is None:
             where = f"a rank on {state.site.hostname}"
             reason = f"{where} has been stuck in the kernel (state D) for {event.seconds:g} s"
-            return propose(state, AttemptDecision(FAIL, reason))
+            return propose(state, AttemptDecision(FAIL, reason, cause=reason))
         case Signalled() if takes_directives(state):
             return graceful_stop.on_signal(state, event)
         case Requested() if isinstance(phase, Settling):

@@ -5,6 +5,8 @@ How this works
 =====================================================  =============================  =================================
 detected by                                            after                          acted on by
 =====================================================  =============================  =================================
+its launcher, which has failed while others go on      :data:`ALONE_AFTER`            the launchers, by themselves
+(it lost the store), and leaves no rank behind
 the other launchers, which receive nothing of it       at once                        the launchers, by themselves
 (event ``node_lost``); the verdict has ``node_loss``
 the monitor, which receives nothing of its launcher    ``silence_timeout``            the policy
@@ -23,7 +25,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rankwatch.contract.enums import VerdictKind
+from rankwatch.contract.enums import ProcessEventKind, VerdictKind
 from rankwatch.contract.messages import ProcessEvent
 from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.cause import Exited, NodeLost, Some
@@ -33,6 +35,8 @@ from rankwatch_monitor.core.ranks import EXITED, live_ranks, silence_limit, sile
 
 ON_ITS_WAY: Final = 0.25
 """Seconds a message may take: the last message of a lost node may arrive this long after what its loss caused."""
+ALONE_AFTER: Final = 10.0
+"""Seconds after the failure of a launcher, for which it states no cause, until which others may fail for the same."""
 UNSTATED: Final = "its launcher no longer answers the others"
 
 
@@ -69,6 +73,12 @@ def merge(job: Job, verdicts: Verdicts, now: float) -> Verdicts:
     for name, node in job.nodes.items():
         if node.lost is not None:
             lost.update(_declared(job, name, node, verdicts, now))
+        elif _failed_alone(job, node, now):
+            assert node.ended is not None
+            ranks = [r for r in node.ranks if r < len(job.columns)]
+            cause = NodeLost(nodes.title(job, name), Some.of(sorted(ranks)), node.ended.reason.rstrip(". ") or UNSTATED)
+            of_rank = Verdict(VerdictKind.NODE_LOST, 0, None, 0.0, now - node.seen, node.seen, node_loss=cause)
+            lost.update({r: of_rank._replace(rank=r) for r in ranks})
     lost.update(_silent_together(job, verdicts, now))
     if not lost:
         return verdicts
@@ -95,6 +105,12 @@ def causes(job: Job, attempt: int, culprits: Sequence[Culprit], began: float) ->
 def _explains(lost: NodeLoss, culprits: Sequence[Culprit], began: float) -> bool:
     crashed_first = any(c.rank in lost.ranks and isinstance(c.cause, Exited) for c in culprits)
     return not crashed_first and lost.since <= began + ON_ITS_WAY
+
+
+def _failed_alone(job: Job, node: Node, now: float) -> bool:
+    end = node.ended
+    failed = end is not None and end.kind is ProcessEventKind.FAILED and not end.cause and end.attempt == job.attempt
+    return failed and now - node.seen > ALONE_AFTER
 
 
 def _declared(job: Job, name: str, node: Node, verdicts: Verdicts, now: float) -> dict[int, Verdict]:

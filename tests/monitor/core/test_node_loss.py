@@ -7,6 +7,7 @@ import pytest
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import DirectiveKind, ProcessEventKind, RankState, VerdictKind
 from rankwatch.contract.messages import NodeRegistration
+from rankwatch_monitor.core.incident_record import Ended
 from rankwatch_monitor.core.job import NodeLoss
 from rankwatch_monitor.core.node_loss import UNSTATED, causes
 
@@ -206,3 +207,46 @@ def test_a_host_that_only_the_restarted_monitor_does_not_reach_is_never_restarte
 def test_a_restarted_monitor_that_hears_of_every_host_raises_nothing(unheard: tuple[int, ...]) -> None:
     scene = Scene(4, 2, section_timeouts={}).run(60).reload(5).cut(*unheard)
     assert not scene.run(120).job.incidents
+
+
+def test_ranks_that_are_heard_again_have_not_gone_on_before_they_make_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(4, 2, section_timeouts={}).run(60).cut_host(1).until_found(100).run(5)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    with monkeypatch.context() as still:
+        still.setattr(scene, "_blocked", lambda: True)
+        scene.resume().run(3)
+    assert scene.incident.ended is Ended.HEARD
+    assert scene.incident.closed_at is not None
+
+
+def test_ranks_that_worked_while_they_were_silent_have_gone_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(4, 2, section_timeouts={}).run(60).cut_host(1)
+    monkeypatch.setattr(scene, "_blocked", lambda: False)
+    scene.until_found(100).resume().run(3)
+    assert scene.incident.ended is Ended.WENT_ON
+
+
+STORE_LOST = "the rendezvous store has not responded for 200 s; no rank here made progress, so they have been killed"
+
+
+def test_ranks_whose_launcher_has_failed_alone_run_no_more() -> None:
+    scene = Scene(4, 2, section_timeouts={}).run(60).cut(2, 3)
+    scene.event(ProcessEventKind.FAILED, "node-1", reason=STORE_LOST)
+    scene.cut_host(1).run(9)
+    assert not scene.job.incidents, "the others may fail for the same"
+    scene.run(2)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    assert scene.blamed == {2: "host_silent", 3: "host_silent"}
+    assert [scene.rank_state(rank) for rank in (2, 3)] == [RankState.DEAD] * 2
+    assert scene.state != "running"
+    assert not scene.directives(DirectiveKind.RESTART), "the launchers act by themselves"
+
+
+@pytest.mark.parametrize("cause", ["rank 2 exited with code 17", ""])
+def test_a_job_that_fails_on_all_nodes_loses_none(cause: str) -> None:
+    scene = Scene(4, 2, section_timeouts={}).run(60).cut(*range(4))
+    scene.event(ProcessEventKind.FAILED, "node-1", reason=STORE_LOST, cause=cause)
+    scene.run(3)
+    scene.event(ProcessEventKind.FAILED, "node-0", reason=STORE_LOST, cause=cause)
+    assert not scene.run(60).job.incidents
+    assert scene.state == "failed"
