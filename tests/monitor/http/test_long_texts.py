@@ -33,8 +33,8 @@ from support.launcher import PlayedLauncher
 from support.monitor_process import Api
 
 LENGTHS: Final = (300, 10_000, 40_000)
-NAMES: Final = ("node", "host", "job_name", "run", "lost_node", "incident_id")
-"""A launcher, a host, a job that is called so does not exist."""
+NAMES: Final = ("node", "host", "job_name", "run", "lost_node", "incident_id", "open_sections", "first_time")
+"""A launcher, a host, a job that is called so does not exist; a rank's slots hold 63 bytes of a section's name."""
 LONG_NAMES: Final = ("file", "function", "group", "operation", "calls", "method", "stream", "path")
 """Of stacks and logs: up to 16,384 characters."""
 NODE: Final = "node-a"
