@@ -225,8 +225,9 @@ class Batch:
     def _outlasts_the_job(self) -> bool:
         """Whether the job has been over for :data:`LEAVE_SECONDS`: the launcher here has ended and said how."""
         now = time.monotonic()
-        if self._over_since is None and self.history.job_is_over(self._here) and not slurm.launchers(self._job):
-            self._over_since = now
+        if self._over_since is None and self.history.job_is_over(self._here):
+            here = slurm.node_name(self._env) or ""
+            self._over_since = None if slurm.launchers(self._job, node=here) else now
         return self._over_since is not None and now - self._over_since >= LEAVE_SECONDS
 
     def _start(self) -> subprocess.Popen[bytes] | None:
