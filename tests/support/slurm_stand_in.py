@@ -2,8 +2,8 @@
 
 Its first argument is ``run``, and a test names it ``rankwatch``: it must be found as launchers are. What it does in its
 n-th launch stands in ``plan.json``, item n, where the job runs: the fields of an Outcome, and ``until``, what it
-waits for first. ``asked``: that one of the launchers gets SIGTERM. ``frozen``: a node that answers no more. A rank beside it, which SIGTERM would end, must be
-unharmed.
+waits for first. ``asked``: that one of the launchers gets SIGTERM. ``frozen``: a node that answers no more. A rank
+beside it, which SIGTERM would end, must be unharmed.
 """
 
 from __future__ import annotations
