@@ -29,7 +29,6 @@ from rankwatch_monitor.core.ranks import (
     silent_for,
 )
 
-
 SEEN_FACTOR: Final = 2.0
 """Times the longest run of a section from which on another one raises a suspicion, until its limit is learned."""
 
