@@ -30,8 +30,6 @@ PREWARM_MEMORY: Final = 2 * GIB
 class PrewarmSettings:
     """What ``--standby`` and its companions ask for."""
 
-    modules: tuple[str, ...] = ()
-    """Imported ahead, besides torch."""
     memory: int = PREWARM_MEMORY
     """Limit on the resident memory of one prewarmed worker, in bytes."""
     automatic: bool = False

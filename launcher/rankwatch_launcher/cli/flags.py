@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import Field, fields
@@ -41,10 +40,8 @@ FOREIGN_SWITCHES: Final = (
 
 STANDBY: Final = "RANKWATCH_STANDBY"
 AUTOMATIC: Final = "auto"
-STANDBY_MODULES: Final = "RANKWATCH_STANDBY_MODULES"
 STANDBY_MEMORY: Final = "RANKWATCH_STANDBY_MEMORY"
 DEFAULT_SIZE: Final = f"{PREWARM_MEMORY / GIB:g}"
-MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 class _SectionTimeouts(argparse.Action):
@@ -260,19 +257,13 @@ def set_policy(
 
 
 def add_standby_flags(group: argparse._ArgumentGroup) -> None:
-    """Add the flags of prewarmed workers. Modules have a flag of their own: the script's name follows ``--standby``."""
+    """Add the flags of prewarmed workers."""
     group.add_argument(
         "--standby",
         action=argparse.BooleanOptionalAction,
         default=None,
         help="keep one prewarmed worker per local rank, with torch imported, for the next attempt to start in "
         f"(default: where a quarter of the memory stays available, or {STANDBY})",
-    )
-    group.add_argument(
-        "--standby-modules",
-        metavar="MODULE,MODULE",
-        type=_modules,
-        help="further modules that prewarmed workers import; implies --standby",
     )
     group.add_argument(
         "--standby-memory",
@@ -297,10 +288,6 @@ def prewarm_settings(args: argparse.Namespace, env: Mapping[str, str]) -> Prewar
         except ValueError as error:
             raise ValueError(f"{STANDBY}: {error}, or {AUTOMATIC}") from None
     try:
-        modules = args.standby_modules if args.standby_modules is not None else _modules(env.get(STANDBY_MODULES, ""))
-    except argparse.ArgumentTypeError as error:
-        raise ValueError(f"{STANDBY_MODULES}: {error}") from None
-    try:
         size = (
             args.standby_memory if args.standby_memory is not None else _size(env.get(STANDBY_MEMORY) or DEFAULT_SIZE)
         )
@@ -308,8 +295,6 @@ def prewarm_settings(args: argparse.Namespace, env: Mapping[str, str]) -> Prewar
         raise ValueError(f"{STANDBY_MEMORY}: {error}") from None
     if args.standby is not None:
         wanted = args.standby
-    if wanted is None and modules:
-        wanted = True
     if wanted is False:
         return None
     from rankwatch_launcher import torch_compat  # imports torch, which the job supervisor must not
@@ -317,15 +302,7 @@ def prewarm_settings(args: argparse.Namespace, env: Mapping[str, str]) -> Prewar
     if (complaint := torch_compat.prewarm_complaint()) is not None:
         logger.log(logging.WARNING if wanted else logging.INFO, "standby is disabled: %s", complaint)
         return None
-    return PrewarmSettings(modules, size, automatic=wanted is None)
-
-
-def _modules(text: str) -> tuple[str, ...]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if not MODULE.fullmatch(name):
-            raise argparse.ArgumentTypeError(f"{name!r} is not a module name; write them as numpy,transformers")
-    return tuple(dict.fromkeys(name for name in names if name != "torch"))
+    return PrewarmSettings(size, automatic=wanted is None)
 
 
 def _size(text: str) -> int:
