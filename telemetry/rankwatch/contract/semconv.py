@@ -47,6 +47,7 @@ STEP_SECTION: Final = "step"
 SETUP_SECTION: Final = "setup"
 CHECKPOINTING_SECTION: Final = "checkpointing"
 EVALUATION_SECTION: Final = "evaluation"
+OPTIMIZER_SECTION: Final = "optimizer"
 EVALUATION_SECTIONS: Final = (EVALUATION_SECTION, "eval", "validation")
 UNEQUAL_SECTIONS: Final = (SETUP_SECTION, CHECKPOINTING_SECTION, *EVALUATION_SECTIONS)
 """Sections in which rank 0 usually does more than the others: a low score there makes no straggler. The names are those
