@@ -17,10 +17,12 @@ from typing import Any, Final
 
 from rankwatch.cli.parser import Parser
 from rankwatch.contract.node_checks import CheckName, CheckResult, CheckState, sentence
+from rankwatch.contract.schema import SECONDS
 from rankwatch_launcher import options
 from rankwatch_launcher.checks.check import CheckedNode
 from rankwatch_launcher.checks.gate import variables_of
 from rankwatch_launcher.checks.runner import LIMITS, CheckRun
+from rankwatch_launcher.cli.flags import argument
 from rankwatch_launcher.log import to_stderr
 
 EXIT_FEW: Final = 1
@@ -62,7 +64,7 @@ def check(argv: Sequence[str]) -> int:
 
 def _local(args: argparse.Namespace) -> tuple[CheckResult, ...]:
     run = CheckRun()
-    paths = tuple(path for each in args.check_path for path in options.paths(each))
+    paths = tuple(path for each in args.check_path for path in options.PATHS.read_text(each))
     node = CheckedNode(paths=paths, command=args.check_command, variables=variables_of(os.environ))
     run.begin(asdict(node), NAMES)
     return run.wait()
@@ -121,13 +123,17 @@ def parser(environment: Mapping[str, str] = os.environ) -> argparse.ArgumentPars
     made.add_argument("--node-name", default="", metavar="NAME", help="of this node in the table (default: its host's)")
     made.add_argument(
         "--join-timeout",
-        type=_seconds,
+        type=argument(SECONDS),
         default=JOIN_SECONDS,
         metavar="SECONDS",
         help="wait for the nodes (default: 120)",
     )
     made.add_argument(
-        "--round-timeout", type=_seconds, default=10.0, metavar="SECONDS", help="limit of one round (default: 10)"
+        "--round-timeout",
+        type=argument(SECONDS),
+        default=10.0,
+        metavar="SECONDS",
+        help="limit of one round (default: 10)",
     )
     made.add_argument(
         "--check-path",
@@ -155,10 +161,3 @@ def _nnodes(text: str) -> tuple[int, int]:
     if not 1 <= found[0] <= found[1]:
         raise argparse.ArgumentTypeError(f"must be a number of nodes such as 4 or 2:4, not {text!r}")
     return found
-
-
-def _seconds(text: str) -> float:
-    try:
-        return options.seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from rankwatch.contract.env import parse_bool
-from rankwatch.contract.policy import Policy, timeout
-from rankwatch_launcher.options import seconds, signal_name
+from rankwatch.contract.policy import Policy
+from rankwatch.contract.schema import timeout
+from rankwatch_launcher.options import signal_name
 
 OFF: Final = ("none", "null", "")
 LOG_LEVELS: Final = {"debug": 10, "dbg": 10, "info": 20, "warning": 30, "warn": 30, "error": 40, "critical": 50}
@@ -160,6 +161,10 @@ def _restart_policy(value: Any) -> str:
     return str(value)
 
 
+def _seconds(value: Any) -> float:
+    return timeout("it", value)
+
+
 def _whole_seconds(value: Any) -> int:
     return math.ceil(timeout("it", value))
 
@@ -272,7 +277,7 @@ PARAMETERS: Final = (
     ),
 )
 RENAMED: Final = (
-    (Parameter("term_timeout", seconds, option="stop_grace"), "ft_launcher's name for --stop-grace"),
+    (Parameter("term_timeout", _seconds, option="stop_grace"), "ft_launcher's name for --stop-grace"),
     (Parameter("workers_stop_timeout", _whole_seconds), "ft_launcher's name for --shutdown-timeout"),
 )
 """Flags of torchrun that ft_launcher renamed."""

@@ -148,6 +148,8 @@ class _Loader(Loader):
                 return importlib.import_module(f"{ours}.{name}")
             if hasattr(found, name):
                 return getattr(found, name)
+            if f"{module.__name__}.{name}".removeprefix(f"{REPLACED}.") in COUNTERPARTS:
+                return importlib.import_module(f"{module.__name__}.{name}")
             missing = f"{module.__name__} has no {name!r}: Rankwatch stands in for {REPLACED} here ({VARIABLE})"
             replacement = replacement_of(f"{module.__name__.removeprefix(f'{REPLACED}.')}.{name}")
             if replacement is not None:  # `from ... import` discards the message of an AttributeError
