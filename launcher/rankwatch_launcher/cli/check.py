@@ -15,14 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from rankwatch.cli.parser import Parser
+from rankwatch.cli.parser import Parser, argument_type
 from rankwatch.contract.node_checks import CheckName, CheckResult, CheckState, sentence
 from rankwatch.contract.schema import SECONDS
 from rankwatch_launcher import options
 from rankwatch_launcher.checks.check import CheckedNode
 from rankwatch_launcher.checks.gate import variables_of
 from rankwatch_launcher.checks.runner import LIMITS, CheckRun
-from rankwatch_launcher.cli.flags import argument
 from rankwatch_launcher.log import to_stderr
 
 EXIT_FEW: Final = 1
@@ -123,14 +122,14 @@ def parser(environment: Mapping[str, str] = os.environ) -> argparse.ArgumentPars
     made.add_argument("--node-name", default="", metavar="NAME", help="of this node in the table (default: its host's)")
     made.add_argument(
         "--join-timeout",
-        type=argument(SECONDS),
+        type=argument_type(SECONDS),
         default=JOIN_SECONDS,
         metavar="SECONDS",
         help="wait for the nodes (default: 120)",
     )
     made.add_argument(
         "--round-timeout",
-        type=argument(SECONDS),
+        type=argument_type(SECONDS),
         default=10.0,
         metavar="SECONDS",
         help="limit of one round (default: 10)",

@@ -10,13 +10,14 @@ from __future__ import annotations
 import argparse
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import Field, fields
 from typing import Any, Final
 
+from rankwatch.cli.parser import argument_type
 from rankwatch.contract.env import parse_bool
 from rankwatch.contract.policy import Policy
-from rankwatch.contract.schema import SECTIONS, SWITCH, Kind, kinds, parse_section_timeouts
+from rankwatch.contract.schema import SECTIONS, SWITCH, kinds, parse_section_timeouts
 from rankwatch.faults.spec import VARIABLE, parse_all
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.options import NODE_CHECK, PREWARM_MEMORY, PrewarmSettings
@@ -96,7 +97,7 @@ def add_flags(group: argparse._ArgumentGroup, of: type[Any], names: Collection[s
             group.add_argument(f"--no-{flag[2:]}", action="store_const", const="off", **common | {"help": None})
         else:
             action = "store" if each.default != () else _Collected
-            group.add_argument(flag, type=argument(kind), action=action, metavar=kind.metavar, **common)
+            group.add_argument(flag, type=argument_type(kind), action=action, metavar=kind.metavar, **common)
 
 
 def given(
@@ -282,18 +283,6 @@ def _faults(text: str) -> str:
 
 
 # Reading values -------------------------------------------------------------------------------------------------------
-
-
-def argument(kind: Kind) -> Callable[[str], Any]:
-    """The reader of a value for argparse, which shows the text of ArgumentTypeError only."""
-
-    def convert(text: str) -> Any:
-        try:
-            return kind.read_text(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert
 
 
 def _help(each: Field[Any]) -> str:
