@@ -50,23 +50,16 @@ LONGEST_LINE: Final = 500
 """Characters of an error."""
 
 
-def serve(folder: str) -> ImportError | None:
-    """Serve the launcher until the script is to begin; return what the machine's own sitecustomize raised.
-
-    ``folder`` is the hook's entry in PYTHONPATH; it is removed.
-    """
+def serve() -> None:
+    """Serve the launcher until the script is to begin."""
     word = os.environ.pop(VARIABLE, "")
-    _remove_hook(folder)
     if word == PROBE:
         os._exit(EXIT_PROBED)
     descriptor, _, launcher = word.partition(",")
     worker = _Worker(_high_socket(int(descriptor)))
     _die_with(int(launcher))
     oom = _raise_oom_score()
-    left = _other_sitecustomize()
-    start, descriptors = worker.serve()
-    worker.become(start, descriptors, oom)
-    return left
+    worker.become(*worker.serve(), oom)
 
 
 class _Worker:
@@ -138,25 +131,6 @@ class _Worker:
                 os._exit(EXIT_UNUSED)
             data += more
         return data
-
-
-def _remove_hook(folder: str) -> None:
-    """Remove the hook from PYTHONPATH, sys.path and sys.modules."""
-    sys.path.remove(folder)
-    sys.path_importer_cache.pop(folder, None)
-    rest = os.environ.pop("PYTHONPATH").removeprefix(folder).removeprefix(os.pathsep)
-    if rest:
-        os.environ["PYTHONPATH"] = rest
-    sys.modules.pop("sitecustomize", None)
-
-
-def _other_sitecustomize() -> ImportError | None:
-    """Import the machine's own sitecustomize, as in a fresh process; return its ImportError for ``site``."""
-    try:
-        importlib.import_module("sitecustomize")
-    except ImportError as error:
-        return error
-    return None
 
 
 @contextlib.contextmanager
