@@ -68,7 +68,6 @@ NO_OWN_INTERPRETER = {
     "telemetry/rankwatch/contract/interpreter.py": "the one place that starts one",
     "telemetry/rankwatch/contract/files.py": "looks for programs beside it",
     "launcher/rankwatch_launcher/shell/orphan_reaper.py": "-I, and it cannot import the helper",
-    "launcher/rankwatch_launcher/shell/agent.py": "compares the user's command with it",
     "launcher/rankwatch_launcher/job/launcher.py": "compares the user's command with it",
     "launcher/rankwatch_launcher/prewarm/pool.py": "compares the user's command with it",
     "launcher/rankwatch_launcher/prewarm/hook/sitecustomize.py": "names it",

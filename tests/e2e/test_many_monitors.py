@@ -79,8 +79,9 @@ def test_a_job_goes_on_being_watched_when_its_monitor_is_killed_or_paused(
         assert incident["kind"] == "section_overrun"
         assert training.summary()["state"] == "finished"
 
+        last = holder()  # the paused one where the proxy has gone back to it
         monitors[first].kill()
         back = stack.enter_context(running_monitor(tmp_path / "again", "--shared-as", first, *flags))
         with Api(back.url) as api:
             seen = [each for each in api.jobs() if each["id"] == training.job]
-            assert seen == [] or seen[0]["monitor"] == second, "one that comes back takes nothing from the holder"
+            assert seen == [] or seen[0]["monitor"] in {second, last}, "it takes nothing from the holder"

@@ -19,10 +19,6 @@ from rankwatch_launcher.core.exits import RankExit
 from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE
 
 ABORT_AT_EXIT: Final = "; it aborted while it was ending, so what it had saved is likely complete"
-
-
-CODE_NO_SCRIPT: Final = 2
-"""Python's exit code when it cannot open the script."""
 START_SECONDS: Final = 60.0
 """Seconds in which an exception of all ranks counts as one of the start."""
 
@@ -102,19 +98,16 @@ def by_cause(exits: Sequence[RankExit]) -> list[RankExit]:
     return sorted(exits, key=key)
 
 
-def futile_restart(exits: Sequence[RankExit], ranks: int, elapsed: float, script: str = "") -> Futile | None:
+def futile_restart(exits: Sequence[RankExit], ranks: int, elapsed: float) -> Futile | None:
     """Why a restart would end like this first attempt, in which no rank has completed a step; None: it may help.
 
     Args:
         exits: ranks of this node that failed.
         ranks: ranks of this node.
         elapsed: seconds since they were started.
-        script: the script's path, if it does not exist.
     """
     if not exits or len(exits) < ranks or any(exit_.code <= 0 or exit_.expected for exit_ in exits):
         return None
-    if script and all(exit_.code == CODE_NO_SCRIPT and exit_.error is None for exit_ in exits):
-        return Futile(NoRestart.SCRIPT_MISSING, f"there is no script {script}, so no restart follows")
     error = exits[0].error
     if error is None or any(e.error is None or e.error.first_line != error.first_line for e in exits):
         return None

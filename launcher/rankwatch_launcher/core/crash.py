@@ -9,7 +9,7 @@ from typing import Final
 
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_launcher.core import attempt_end, graceful_stop
-from rankwatch_launcher.core.attempt_end import CODE_NO_SCRIPT, START_SECONDS, Futile
+from rankwatch_launcher.core.attempt_end import START_SECONDS, Futile
 from rankwatch_launcher.core.effects import Effect, Log, Report
 from rankwatch_launcher.core.ending import Step, after_last_exit, propose, then
 from rankwatch_launcher.core.events import Exited, Tick
@@ -122,11 +122,10 @@ def _next_stage(state: AttemptState, settling: Settling, at: float, *, failing: 
         errors = [exit_.error for exit_ in failed]
         if all(error is not None and error.consequence for error in errors):
             return Stage.CAUSE, CAUSE_SECONDS
-        missing = state.missing_script and all(exit_.code == CODE_NO_SCRIPT for exit_ in failed)
         late = at - state.site.started_at > START_SECONDS
         lasting = all(e is not None and not e.may_pass and (e.of_script or not late) for e in errors)
         starting = state.site.first and not state.stepped
-        return Stage.LAST, EXITING_SECONDS if starting and (missing or lasting) else 0.0
+        return Stage.LAST, EXITING_SECONDS if starting and lasting else 0.0
     return Stage.LAST, EXITING_SECONDS if settling.stage is Stage.CAUSE and failing else 0.0
 
 
@@ -159,7 +158,7 @@ def _futile(state: AttemptState, crashed: Sequence[RankExit], at: float) -> Futi
     if not crashed or state.stopping is not None or not state.site.first or state.stepped:
         return None
     elapsed = at - state.site.started_at
-    return attempt_end.futile_restart(crashed, len(state.site.ranks), elapsed, state.missing_script)
+    return attempt_end.futile_restart(crashed, len(state.site.ranks), elapsed)
 
 
 def _reported(state: AttemptState, exit_: RankExit, *, final: bool) -> list[Effect]:

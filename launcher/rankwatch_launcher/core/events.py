@@ -20,8 +20,6 @@ class Exited:
     """What the ranks requested before."""
     stepped: bool = False
     """A rank here has completed a step in this attempt."""
-    missing_script: str = ""
-    """The script's path if it does not exist."""
     complete: bool = False
     """A rank called ``rankwatch.mark_complete()``."""
 

@@ -170,7 +170,6 @@ class AttemptState:
     exits: tuple[RankExit, ...] = ()
     """Those that were judged and reported, in that order; not of ranks that were killed."""
     stepped: bool = False
-    missing_script: str = ""
     complete: bool = False
     """See :class:`~rankwatch_launcher.core.events.Exited`."""
     stopping: Stopping | None = None

@@ -107,7 +107,6 @@ def _on_exits(state: AttemptState, event: Exited) -> Step:
         state,
         exited=state.exited.union(exit_.rank for exit_ in event.exits),
         stepped=event.stepped,
-        missing_script=event.missing_script,
         complete=event.complete,
     )
     match state.phase:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -86,7 +85,6 @@ class Agent(LocalElasticAgent):
             rendezvous,
             signals,
             budget=RestartBudget(spec.max_restarts, Policy().changed(options.policy).max_no_progress),
-            missing_script=lambda: missing_script(spec),
             stuck_seconds=self._stuck_seconds,
             reap=self._reap,
             pool=pool,
@@ -206,14 +204,3 @@ def _failure(exit_: RankExit, context: PContext | None) -> ProcessFailure:
     except (ValueError, KeyError, TypeError):
         # The rank died while it wrote its error file.
         return ProcessFailure(exit_.local_rank, exit_.pid, exit_.code, "")
-
-
-def missing_script(spec: WorkerSpec) -> str:
-    """The script's path if the ranks are Python and it does not exist; empty: it does, or it is no file (``-m``)."""
-    arguments = list(spec.args)
-    if spec.entrypoint != os.getenv("PYTHON_EXEC", sys.executable):
-        return ""
-    while arguments and arguments[0] in ("-u",):
-        arguments.pop(0)
-    script = str(arguments[0]) if arguments else ""
-    return script if script and not script.startswith("-") and not os.path.exists(script) else ""

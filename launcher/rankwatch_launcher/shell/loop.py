@@ -26,7 +26,6 @@ from rankwatch_launcher.coordination.decisions import RESTART, RestartBudget, St
 from rankwatch_launcher.coordination.membership import LOOP_SECONDS, poll_seconds
 from rankwatch_launcher.coordination.rendezvous import Rendezvous
 from rankwatch_launcher.core import attempt_end, effects, events
-from rankwatch_launcher.core.attempt_end import CODE_NO_SCRIPT
 from rankwatch_launcher.core.exits import RankError, RankExit
 from rankwatch_launcher.core.state import (
     AttemptState,
@@ -68,7 +67,6 @@ class Surroundings:
     signals: Signals
     budget: RestartBudget
     """What the launcher was configured with."""
-    missing_script: Callable[[], str]
     stuck_seconds: Callable[[], float]
     """How long a rank has been stuck in the kernel, if that is too long; 0: none is."""
     reap: Callable[[], None]
@@ -145,7 +143,6 @@ class Loop:
             exits,
             requests,
             stepped=self._files.steps() is not None,
-            missing_script=self._around.missing_script() if any(e.code == CODE_NO_SCRIPT for e in exits) else "",
             complete=self._files.complete(),
         )
 

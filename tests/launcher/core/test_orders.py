@@ -102,7 +102,7 @@ class World:
             error = error if code > 0 else None
             message = error.message if error is not None else ""
             exit_ = RankExit(rank, rank, 100 + rank, code, message, expected=expendable, error=error)
-            self.take(events.Exited(self.now, (exit_,), missing_script="train.py" if code == 2 else ""))
+            self.take(events.Exited(self.now, (exit_,)))
 
     def give(self, directive: Directive) -> None:
         self.given += 1

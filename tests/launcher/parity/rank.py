@@ -33,6 +33,13 @@ seen = {
 for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
     stream.write(f"{name} of {RANK}\n")
     stream.flush()
+(OUT / f"told-{NODE}-{RANK}-{ATTEMPT}").touch()
+# The first end of a rank ends the others: all have been seen before.
+begin = time.monotonic()
+while len(list(OUT.glob(f"told-*-{ATTEMPT}"))) < int(os.environ.get("WORLD_SIZE", "1")):
+    if time.monotonic() > begin + 60:
+        break
+    time.sleep(0.02)
 
 if HOW == "all-raise" or (HOW == "raise" and RANK == "1") or (HOW == "raise-once" and (RANK, ATTEMPT) == ("1", "0")):
     raise ValueError("as told")

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,9 +111,15 @@ def _placed(text: str, out: Path) -> str:
 
 
 def _counted(values: list[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Each name's values over the ranks: which node has which number is not the launcher's promise."""
-    names = {name for each in values for name in each}
-    return {name: sorted(json.dumps(each.get(name)) for each in values) for name in names}
+    """Each name's values over the ranks.
+
+    Which node has which number is not the launcher's promise, nor, where nodes differ in size, how many ranks have it.
+    """
+    found: dict[str, Collection[str]] = {}
+    for name in {name for each in values for name in each}:
+        shown = [json.dumps(each.get(name)) for each in values]
+        found[name] = set(shown) if name == "GROUP_RANK" else shown
+    return {name: sorted(shown) for name, shown in found.items()}
 
 
 def _printed(texts: list[str]) -> list[str]:

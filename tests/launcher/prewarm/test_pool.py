@@ -369,7 +369,7 @@ def test_a_killed_rank_is_followed_by_ranks_from_the_standby(
 def test_a_launcher_that_is_killed_leaves_no_parked_interpreter(
     start: Callable[..., Launcher], script: Callable[[str], str], monitor: FakeMonitor
 ) -> None:
-    launcher = start("--monitor", monitor.url, "--standby", "--nproc-per-node", "1", script(RESTARTED))
+    launcher = start("--monitor", monitor.url, "--standby", "--verbose", "--nproc-per-node", "1", script(RESTARTED))
     wait_for(
         lambda: "1 prewarmed workers have imported torch" in launcher.output or launcher.process.poll() is not None,
         150.0,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankwatch.contract.enums import NoRestart, ProcessState
+from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.messages import Frame
 from rankwatch_launcher.core.attempt_end import by_cause, futile_restart
 from rankwatch_launcher.core.exits import RankExit
@@ -114,9 +114,3 @@ def test_no_restart_follows_a_start_that_fails_alike_on_all_ranks(
     exits: list[RankExit], ranks: int, elapsed: float, futile: bool
 ) -> None:
     assert (futile_restart(exits, ranks, elapsed) is not None) is futile
-
-
-def test_no_restart_finds_a_script_that_does_not_exist() -> None:
-    found = futile_restart([ended(0, code=2), ended(1, code=2)], 2, 1.0, "t.py")
-    assert found == (NoRestart.SCRIPT_MISSING, "there is no script t.py, so no restart follows")
-    assert futile_restart([ended(0, code=3)], 1, 1.0, "t.py") is None

@@ -383,7 +383,6 @@ class Scene:
             rendezvous,
             self.signals,
             budget=RestartBudget(job.restarts),
-            missing_script=lambda: "",
             stuck_seconds=lambda: 0.0,
             reap=lambda: None,
             clock=lambda: self.now,

@@ -40,7 +40,7 @@ def test_a_hang_is_found_by_a_configured_limit_and_the_job_goes_on_from_its_chec
 
 @pytest.mark.long
 def test_as_a_module_and_from_the_standby(untouched: Untouched) -> None:
-    launcher = untouched.launch("--standby", module=True)
+    launcher = untouched.launch("--standby", "--verbose", module=True)
     untouched.until_running(2)
     untouched.until("interpreters wait", lambda: "prewarmed workers have imported torch" in launcher.printed())
     os.kill(untouched.pid_of(1), signal.SIGKILL)
