@@ -196,8 +196,10 @@ def timeout(what: str, value: Any) -> float:
     Raises:
         ValueError: it is none; the text states what ``what`` must be.
     """
+    if value is None:
+        raise ValueError(f"{what} must be {SECONDS.words}, not None")
     try:
-        return float(SECONDS.read(math.nan if value is None else value))
+        return float(SECONDS.read(value))
     except ValueError as error:
         raise ValueError(f"{what} {error}") from None
 
