@@ -42,7 +42,7 @@ from rankwatch.contract.messages import read
 from rankwatch.contract.text import decoded
 from rankwatch_launcher import procfs, retry_policy
 from rankwatch_launcher.log import logger, to_stderr
-from rankwatch_launcher.options import stop_signal, whole_number
+from rankwatch_launcher.options import COUNT, stop_signal
 from rankwatch_launcher.outcome import (
     CODE_FAILED,
     FAILED,
@@ -492,7 +492,7 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _count(text: str) -> int:
     try:
-        return whole_number(text)
+        return int(COUNT.read_text(text))
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
