@@ -105,7 +105,7 @@ export type Dimension = "data" | "tensor" | "pipeline" | "expert";
 /** What was observed of a section. */ export interface Durations { finished: number; longest: number; first: number | null; }
 
 /** How an incident ended. */
-export type Ended = "went_on" | "recovered" | "superseded" | "ranks_ended" | "job_ended" | "launched_again" | "limit_changed" | "detection_off" | "captured" | "handled" | "not_carried_out" | "unseen";
+export type Ended = "went_on" | "recovered" | "superseded" | "ranks_ended" | "job_ended" | "launched_again" | "limit_changed" | "heard" | "detection_off" | "captured" | "handled" | "not_carried_out" | "unseen";
 
 /** The smallest and the largest. */ export interface Extent { min: number | null; max: number | null; }
 
