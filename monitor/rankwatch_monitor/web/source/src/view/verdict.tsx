@@ -10,6 +10,7 @@ import { costOf, costText, over, phases, took } from "../logic/phases";
 import { jobAddress } from "../logic/route";
 import { blame, isSuspected, unconfirmedEnd } from "../logic/suspicion";
 import { ago, capital, clock, count, duration, gpuTime, limitText, ofItLost, plural, wholeDuration, words } from "../logic/text";
+import { zoneName } from "../logic/zone";
 import { Band } from "./band";
 import { type Fact, Facts } from "./facts";
 import { WhatToDo } from "./nextaction";
@@ -90,7 +91,7 @@ export function answers(job: JobSummary, incident: Incident): Fact[] {
   const ordered = incident.kind === "ordered";
   return [
     ...(ordered ? [] : [quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> }]),
-    { label: ended === null ? "Since" : again === null ? "From" : "Last crash", value: ended === null || since === null ? clock(since, asOf.value) : [...new Set([since, ended].map((at) => clock(at, asOf.value)))].join(" to "), note: since === null || ended !== null ? undefined : ago(since, asOf.value) },
+    { label: ended === null ? "Since" : again === null ? "From" : "Last crash", value: ended === null || since === null ? clock(since, asOf.value) : [...new Set([since, ended].map((at) => clock(at, asOf.value)))].join(" to "), note: since === null ? undefined : `${zoneName(new Date(since * 1000))}${ended === null ? `, ${ago(since, asOf.value)}` : ""}` },
     ...(ordered ? [] : [where(job, incident)]),
     action(job, incident),
     {
