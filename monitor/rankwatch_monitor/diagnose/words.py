@@ -16,6 +16,7 @@ from rankwatch_monitor.core.words.causes import at, unnamed
 from rankwatch_monitor.core.words.sentence import Named
 
 NOT_WATCHED: Final = "nobody watches this job"
+TOO_LARGE: Final = "with the others here it claims more ranks than any job has; '--job NAME' looks at one alone"
 MAX_PLACES: Final = 3
 
 
