@@ -250,7 +250,7 @@ def _asked_for(
 
 
 def _once(found: list[Rank]) -> Iterator[Rank]:
-    """Of a user's processes that state one rank of one job the one with torch: ranks leave services and commands behind.
+    """Of a user's processes that state one rank of a job the one with torch: ranks leave services and commands behind.
 
     While the ranks are restarted, the newest. What was left behind by a rank that has ended is none, either.
     """

@@ -137,7 +137,7 @@ def from_files(names: Sequence[str]) -> Answers:
 
 
 def _opened(name: str) -> BinaryIO:
-    """A file, or a pipe into which somebody writes already: ``<(ssh ...)`` is one, and one that was planted has none."""
+    """A file, or a pipe that somebody has opened for writing, as ``<(ssh ...)`` is and a planted one is not."""
     file = os.fdopen(os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
     os.set_blocking(file.fileno(), True)
     return file
