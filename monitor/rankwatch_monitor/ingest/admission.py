@@ -6,7 +6,8 @@ The monitor does all its work on one event loop. Under overload the line of comp
 grows, or a turn of the loop, and delays responses. So a request that comes up later than :data:`LATE` after it was
 complete, or that late in a turn (a timer notes when a turn begins), is refused with 503; the line then gets shorter
 soon, since refusing costs a fraction of reading; one of whom nothing else is in line, later. Ranks keep what they
-could not send and send it in larger requests, which cost less. Spans, which are samples, are refused first (:data:`LATE_FOR_SPANS`).
+could not send and send it in larger requests, which cost less. Spans, which are samples, are refused first
+(:data:`LATE_FOR_SPANS`).
 
 Where several monitors share a database, the status is 429: on a 503 a proxy tries the other monitors, each of which
 would receive all that this one is too busy for, and answer that the job is not theirs.
