@@ -40,17 +40,17 @@ def page() -> str:
         "and `GET`/`PATCH /api/v1/jobs/{id}/policy` while the job runs. `section_timeouts` is the flag "
         "`--section-timeout NAME=SECONDS`, which may be repeated. `null` (as a flag: `none`) switches a limit off.\n",
         _table(
-            ("name", "default", "unit", "meaning"),
-            ((f"`{f.name}`", _default(f), f.metadata["unit"], f.metadata["meaning"]) for f in fields(Policy)),
+            ("name", "default", "meaning"),
+            ((f"`{f.name}`", _default(f), f.metadata["meaning"]) for f in fields(Policy)),
         ),
         "## Options of the launcher\n\n"
         "Flags of `rankwatch run` besides torchrun's; each has a variable, `RANKWATCH_SPARES` for example. The "
         "spellings of `ft_launcher` and the exit codes stand in [restarts.md](restarts.md), `--standby` in "
         "[standby.md](standby.md).\n",
         _table(
-            ("flag", "default", "unit", "meaning"),
+            ("flag", "default", "meaning"),
             (
-                (f"`--{f.name.replace('_', '-')}`", _default(f), f.metadata["unit"], f.metadata["meaning"])
+                (f"`--{f.name.replace('_', '-')}`", _default(f), f.metadata["meaning"])
                 for f in fields(Options)
                 if f.metadata
             ),
@@ -58,37 +58,32 @@ def page() -> str:
         "## Settings of a rank\n\n"
         "`rankwatch run` sets what it knows; else a person may. Of several variables the first that is set counts.\n",
         _table(
-            ("name", "variables", "default", "unit", "meaning"),
+            ("name", "variables", "default", "meaning"),
             (
                 (
                     f"`{f.name}`",
                     ", ".join(f"`{v}`" for v in f.metadata["environment"]),
                     _default(f),
-                    f.metadata["unit"],
                     f.metadata["meaning"],
                 )
                 for f in fields(rank_settings.Settings)
                 if f.metadata
             ),
         ),
-        "## Settings of the monitor\n",
+        "## Settings of the monitor\n\n"
+        f"Each has a variable: that of `--read-token` is `{monitor_settings.variable('read_token')}`.\n",
         _table(
-            ("flag of `rankwatch monitor`", "variable", "default", "meaning"),
+            ("flag of `rankwatch monitor`", "default", "meaning"),
             (
-                (
-                    f"`--{f.name.replace('_', '-')}`",
-                    f"`{monitor_settings.variable(f.name)}`",
-                    _default(f),
-                    f.metadata["meaning"],
-                )
+                (f"`--{f.name.replace('_', '-')}`", _default(f), f.metadata["meaning"] + _other_variable(f))
                 for f in fields(monitor_settings.Settings)
             ),
         ),
         "## Limits of the monitor\n\nWhat exceeds one is answered and counted; it never stops the monitor.\n",
         _table(
-            ("limit", "value", "unit", "meaning"),
+            ("limit", "value", "meaning"),
             (
-                (f"`{each.name}`", f"{each.value:,}", each.unit, each.meaning)
+                (f"`{each.name}`", f"{each.value:,} {each.unit.strip('{}')}", each.meaning)
                 for each in limits.describe(limits.Limits())
             ),
         ),
@@ -140,39 +135,26 @@ REST_HEAD = """# REST API
 Made by `python scripts/reference.py` from the application; a test fails when it is out of date.
 
 * `/docs` of a running monitor has all parameters and fields, and sends requests; `/openapi.json` is for programs.
-* A token goes into `Authorization: Bearer TOKEN`, or into `?token=` of a `GET`; its scopes are in
-  [security.md](security.md#tokens-and-scopes).
-* Errors are `application/problem+json` (RFC 9457); `detail` is a sentence. 503 and 429 come with `Retry-After`.
-* Fields are added, never renamed: ignore those that you do not know.
-* `/api/v1/events` and `/api/v1/jobs/{id}/events` are streams of server-sent events: `jobs`, or `job`, `grid`,
-  `incident` and `performance`, each when it has changed, and every 2 s `clock` with the monitor's time (`now`) and the
-  time at which it last evaluated its jobs (`judged`). A client that receives no `clock` for 5 s shows a past.
-* An incident has its `reason` (the whole sentence) and a `headline` of at most 90 characters. An open one that is read
-  by its id also has the job's `advice`. A job's `headline` is that of its open incident, of a lost one its silence;
-  its `trouble_since` is since when it hangs, recovers, is suspected, lost, failed or slow (unix seconds;
-  null: it is not), its `recovering_since` since when it is being restarted, its `checkpoint` the last one that its
-  ranks saved in a section `checkpointing`: after which `step` (the least that it can be, until an attempt has loaded
-  it: `exact`), and when (`at`); null: none is known. A lost job also has the time of the last report, `last_heard`.
-  A job's `advice` is what a person should do about it, or what happens without one (null: nothing): in one line
-  (`text`), step by step with commands (`steps`), whether no person is needed now (`waits`), `until` when that is waited
-  for and what then (`otherwise`), the `orders` that may be given now, whether the first one is `proposed` and under
-  which `condition`, what follows from each output of the first command (`alternatives`), and the section of the
-  `runbook` in the manual; `rule` is the row of the playbook that made it.
-  A launcher's `min_nodes` is the minimum of `--nnodes` (null: unknown).
-  Of a job that stands, `steps_lost` are the steps that were thrown away and not done
-  again, `steps_at_risk` those after its last checkpoint, also while an open incident or suspicion holds it up;
-  `goodput_notes` has them in words, also that no checkpoint is known, and the steps of a finished job of which no save
-  is known.
-  `steps_thrown_away` are those of all its restarts, also where they were done again.
-  While no step completes, `step_seconds` is how long one usually took (null: unknown, or steps complete).
-  `iteration_before` is the furthest step of the attempt before an open incident, while the new attempt has completed
-  none.
-  A failed job has why no restart followed (`no_restart`) and the crash that came several times alike (`repeated`: how
-  often, in how many seconds, after which step, and its whole cost, of it `lost_steps_s` for `steps_lost`), and a job
-  with an open incident the hosts of which nothing is received, although their silence is not certain yet
-  (`quiet_host`); where other jobs are heard from them (`other_jobs`), they are up.
+* A token goes into `Authorization: Bearer TOKEN`, or into `?token=` of a `GET`
+  ([scopes](security.md#tokens-and-scopes)).
+* Errors are `application/problem+json` (RFC 9457). 503 and 429 come with `Retry-After`.
+* Fields are added, never renamed: ignore those that you do not know. `null`: unknown, or nothing.
+* Streams (`/api/v1/events`, `/api/v1/jobs/{id}/events`) send `jobs`, or `job`, `grid`, `incident` and `performance`,
+  when they change, and every 2 s `clock` with the monitor's time (`now`) and its last evaluation (`judged`).
 * Answers over 16 KB and streams are compressed by gzip where the client accepts it.
 * `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
+
+| Field of a job | Meaning |
+|---|---|
+| `headline`, `trouble_since` | what is wrong, since when (unix seconds) |
+| `advice` | what a person should do: `text`, `steps`, `orders` (`proposed`, `condition`), `waits` and `until`, \
+`otherwise`, `alternatives`, `runbook`, `rule` |
+| `checkpoint` | the last save: `step` (the least possible until loaded: `exact`), `at` |
+| `recovering_since`, `last_heard` | since when it restarts; of a lost job, its last report |
+| `steps_lost`, `steps_at_risk`, `steps_thrown_away` | not done again; after the last checkpoint; of all restarts |
+| `step_seconds`, `iteration_before` | the usual time of a step; the furthest step before an open incident |
+| `no_restart`, `repeated` | of a failed job: why no restart followed; a crash that came several times alike |
+| `quiet_host`, `min_nodes` | hosts that are not heard; the minimum of `--nnodes` |
 
 ```console
 $ curl -H "Authorization: Bearer $RANKWATCH_TOKEN" http://127.0.0.1:9560/api/v1/jobs
@@ -185,32 +167,31 @@ $ curl -X POST http://127.0.0.1:9560/api/v1/jobs/llama-8b/actions -H "Authorizat
 def rest_page() -> str:
     """The page of the REST API: a table for each tag."""
     description = create_app(Monitor()).openapi()
-    tagged: dict[str, list[tuple[str, str, str]]] = {}
+    tagged: dict[str, list[tuple[str, str]]] = {}
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
             if method == "head":
                 continue
             given = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
             tagged.setdefault(operation.get("tags", ["telemetry"])[0], []).append(
-                (
-                    f"`{method.upper()} {path}`",
-                    ", ".join(f"`{name}`" for name in given),
-                    operation.get("summary", ""),
-                )
+                (f"`{method.upper()} {path}{'?' if given else ''}{'&'.join(given)}`", operation.get("summary", ""))
             )
     parts = [REST_HEAD]
     for tag, rows in tagged.items():
-        parts += [f"## {tag.capitalize()}\n", _table(("request", "query", "what it does"), rows)]
+        parts += [f"## {tag.capitalize()}\n", _table(("request", "what it does"), rows)]
     return "\n".join(parts)
 
 
 def _default(setting: Any) -> str:
-    value = setting.default
-    if value is None or value == "":
-        return ""
-    if not isinstance(value, (bool, int, float, str)):
-        return ""
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    """The default with its unit; of a setting without a default the unit alone."""
+    value, unit = setting.default, setting.metadata.get("unit", "").strip("{}")
+    if value is None or value == "" or not isinstance(value, (bool, int, float, str)):
+        return str(unit)
+    return f"`{str(value).lower() if isinstance(value, bool) else value}` {unit}".rstrip()
+
+
+def _other_variable(setting: Any) -> str:
+    return f" (`{monitor_settings.variable(setting.name)}`)" if setting.metadata.get("variable") else ""
 
 
 def main() -> int:

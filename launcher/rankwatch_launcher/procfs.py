@@ -110,6 +110,22 @@ def memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> Memory | None:
     return min([host, *groups], key=lambda each: each.available)
 
 
+def throttled(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> float | None:
+    """Seconds for which CPU quotas have stopped the control groups around a process (v2); None: none has a quota."""
+    found = []
+    try:
+        path = (proc / str(pid) / "cgroup").read_text().rpartition("0::")[2].strip()
+    except OSError:
+        return None
+    folder = cgroups / path.strip("/")
+    for group in (folder, *folder.parents):
+        if cgroups not in (group, *group.parents):
+            break
+        if (spent := _field(group / "cpu.stat", "throttled_usec")) is not None:
+            found.append(spent / 1e6)
+    return max(found, default=None)
+
+
 def resident_memory(pid: int, proc: Path = PROC) -> int:
     """Resident set size of a process in bytes, shared file pages included; 0 when the process does not exist."""
     return (_field(proc / str(pid) / "status", "VmRSS") or 0) * KIB

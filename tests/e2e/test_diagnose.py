@@ -51,6 +51,16 @@ time.sleep(1.0 if os.environ["RANK"] == "1" else 600.0)
 raise ValueError("no data")
 """
 """Without a process group: torchrun's own restarts of gloo jobs hang now and then."""
+SLOW = """
+def load():
+    time.sleep(0.2)
+for step in range(4000):
+    if step == 20:
+        ready()
+    if rank == 1:
+        load()
+    dist.all_reduce(value)
+"""
 HEALTHY = """
 for step in range(4000):
     if step == 20:
@@ -88,8 +98,8 @@ class Job:
         assert self.process.poll() is None, self.log.read_text()
         return self.log.read_text().count(text)
 
-    def diagnosed(self) -> tuple[int, dict[str, Any]]:
-        command = [sys.executable, "-P", "-m", "rankwatch", "diagnose", "--json", "--job", self.name]
+    def diagnosed(self, *flags: str) -> tuple[int, dict[str, Any]]:
+        command = [sys.executable, "-P", "-m", "rankwatch", "diagnose", "--json", "--job", self.name, *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
         found = json.loads(done.stdout)
         assert len(found["jobs"]) == 1, f"{found}\n{done.stderr}\n{self.log.read_text()}"
@@ -147,3 +157,11 @@ def test_a_healthy_job_is_called_so_and_goes_on(start: Start) -> None:
     assert (code, found["verdict"], named(found)) == (0, "healthy", []), found["reason"]
     job.stop.touch()
     assert job.process.wait(100) == 0, job.log.read_text()
+
+
+def test_the_late_rank_of_a_slow_job_is_named_with_what_it_does_meanwhile(start: Start) -> None:
+    code, found = start(SLOW).diagnosed("--slow", "12")
+    (late,) = found["slowness"]["late"]
+    assert (code, found["verdict"], late["rank"]) == (3, "slow", 1), found["reason"]
+    assert late["rows"][0]["function"] == "load"
+    assert late["rows"][0]["own"] > 0.5 > late["rows"][0]["peers"]

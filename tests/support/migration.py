@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "migrate-from-nvrx.md").read_text()
 HEADS: Final = ("old", "from", "code", "`ft_launcher`", "`tools.inject_fault.Fault`")
 """What first columns are called."""
+LIST: Final = re.compile(r"(The same|none: .+?|Below `[\w.]+`, the same parameters): `")
+"""How a list of old names begins that share their second column."""
 
 
 class Row(NamedTuple):
@@ -32,15 +34,28 @@ class Span(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """Every row of every table with three columns, its heading with it."""
-    found, section = [], ""
+    """Every row of every table, its heading with it, and every name of a list such as "The same: `a`, `b`."."""
+    found, section, listed = [], "", ""
     for line in PAGE.splitlines():
         if line.startswith("## "):
             section = line[3:]
+        if start := LIST.match(line):
+            listed = start[1].replace("The", "the").removeprefix("Below ")
+            line = line[start.end(1) :]
+        elif not line:
+            listed = ""
+        if listed:
+            found += [Row(section, name, _below(listed, name), "") for name in re.findall(r"`[^`]+`", line)]
         cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")] if line.strip().startswith("| ") else []
         if len(cells) >= 2 and cells[0] not in HEADS:
             found.append(Row(section, cells[0], cells[1].removesuffix(" |"), cells[2] if len(cells) > 2 else ""))
     return found
+
+
+def _below(listed: str, name: str) -> str:
+    """The second column: of names below a module, the name there."""
+    own = re.match(r"`(?:\w+\.)??((?:[A-Z]\w+\.)?\w+)[`(]", name)
+    return re.sub("^(`[^`]+)`", rf"\1.{own[1] if own else ''}`", listed)
 
 
 def row_of(*sections: str) -> list[Row]:

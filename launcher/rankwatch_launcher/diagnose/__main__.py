@@ -19,6 +19,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--pid", action="append", type=int, default=[])
     made.add_argument("--job")
     made.add_argument("--seconds", type=float, default=SECONDS)
+    made.add_argument("--profile", action="store_true")
     made.add_argument("--report", default="-", metavar="FILE")
     return made
 
@@ -26,10 +27,8 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Collect, and write the report to its file or to standard output."""
     arguments = parser().parse_args()
-    text = (
-        json.dumps(asdict(Collector(arguments.pid, arguments.job).report(arguments.seconds)), separators=(",", ":"))
-        + "\n"
-    )
+    report = Collector(arguments.pid, arguments.job).report(arguments.seconds, profile=arguments.profile)
+    text = json.dumps(asdict(report), separators=(",", ":")) + "\n"
     if arguments.report == "-":
         sys.stdout.write(text)
         return 0

@@ -14,6 +14,7 @@ import socket
 import stat
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,13 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from rankwatch.contract.diagnosis import Hindrance, NodeReport, Obstacle, SeenExit, SeenRank, ThreadStack
+from rankwatch.contract.diagnosis import Hindrance, NodeReport, Obstacle, Profile, SeenExit, SeenRank, ThreadStack
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import LOG_LINES, Collective, RankLog, RankStack
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs
 from rankwatch_launcher.diagnose import find
+from rankwatch_launcher.diagnose import profile as profiling
 from rankwatch_launcher.diagnose.find import Rank
 from rankwatch_launcher.stacks import flight_dumps, formats
 from rankwatch_launcher.stacks.capture import StackReader, Target, run_all
@@ -87,14 +89,20 @@ class Collector:
         self._reader = StackReader(py_spy=find_program("py-spy"))
         self._meters: dict[str, UsageMeter] = {}
         self._watched: list[_Watched] = []
+        self._profiles: Mapping[int, Profile] = {}
+        """By process."""
         self._stated: dict[int, Rank | None] = {}
         """By process: the rank that its stack states; None: it is a loader worker."""
 
-    def report(self, seconds: float = SECONDS) -> NodeReport:
-        """Look at the ranks for so long."""
+    def report(self, seconds: float = SECONDS, *, profile: bool = False) -> NodeReport:
+        """Look at the ranks for so long; ``profile``: sample where they spend their time, too."""
         found = self._find()
         self._watched = [_Watched(rank, procfs.open_pidfd(rank.pid)) for rank in found.ranks]
+        sampling = threading.Thread(target=self._profile, args=(seconds,), daemon=True)
+        interval = seconds / LOOKS if profile else INTERVAL
         try:
+            if profile:
+                sampling.start()
             began, last, looks = time.monotonic(), 0.0, 0
             while self._watched:
                 last = time.monotonic()
@@ -104,9 +112,11 @@ class Collector:
                 if enough or not any(each.ended is None for each in self._watched):
                     break
                 now = time.monotonic()
-                pause = min(max(INTERVAL - (now - last), SHARE * (now - last)), seconds / LOOKS)
+                pause = min(max(interval - (now - last), SHARE * (now - last)), seconds / LOOKS)
                 left = began + seconds - now
                 self._await_ends(max(0.05, min(pause, left) if left > 0 else 0.05))
+            if profile:
+                sampling.join()
             at = time.time()
             after = self._find() if self._watched else found
             return self._made(found, after, max(0.0, round(last - began, 3)) if self._watched else 0.0, at)
@@ -114,6 +124,13 @@ class Collector:
             for each in self._watched:
                 if each.pidfd is not None:
                     os.close(each.pidfd)
+
+    def _profile(self, seconds: float) -> None:
+        tool = find_program("py-spy")
+        if tool is not None:
+            self._profiles = profiling.profiles(
+                tool, [each.rank.pid for each in self._watched], seconds, proc=self._proc
+            )
 
     def _find(self) -> find.Found:
         found = find.ranks(self._pids, proc=self._proc)
@@ -228,6 +245,7 @@ class Collector:
             rank.guessed,
             tuple(ThreadStack(one.name, one.frames[:MAX_FRAMES]) for one in others[:MAX_THREADS]),
             log,
+            profile=self._profiles.get(rank.pid),
             user=rank.user,
         )
 

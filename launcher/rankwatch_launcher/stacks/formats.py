@@ -54,9 +54,9 @@ def from_faulthandler(text: str) -> tuple[Frame, ...]:
     for line in text.splitlines():
         if _THREAD.match(line):
             threads.append([])
-        elif (frame := _FRAME.match(line)) and threads:
-            number = int(frame[2]) if frame[2].isdigit() else 0
-            threads[-1].append(_frame(frame[3], frame[1], number))
+        elif (found := _FRAME.match(line)) and threads:
+            number = int(found[2]) if found[2].isdigit() else 0
+            threads[-1].append(frame(found[3], found[1], number))
         elif line == "...":
             raise ValueError("faulthandler shows 100 threads at most, and the main thread is not among them")
     if not threads:
@@ -91,10 +91,11 @@ def _is_main(thread: Any, pid: int) -> bool:
 
 
 def _py_spy_frames(thread: Any) -> tuple[Frame, ...]:
-    return tuple(_frame(f["name"], f["filename"], int(f["line"])) for f in thread["frames"][:MAX_FRAMES])
+    return tuple(frame(f["name"], f["filename"], int(f["line"])) for f in thread["frames"][:MAX_FRAMES])
 
 
-def _frame(function: str, file: str, line: int) -> Frame:
+def frame(function: str, file: str, line: int) -> Frame:
+    """A frame of bounded size."""
     return read(Frame, {"function": function[:MAX_TEXT], "file": file[-MAX_TEXT:], "line": line})
 
 

@@ -14,12 +14,14 @@ from typing import Final
 from rankwatch.cli.common import EXIT_TROUBLE, print_text
 from rankwatch.cli.formatting import printable
 from rankwatch.cli.parser import EXIT_USAGE, Parser
+from rankwatch.contract.files import replace_file
 from rankwatch.contract.interpreter import own_python
 from rankwatch.contract.text import one_line
 from rankwatch_monitor.diagnose import nodes
 
 EXIT_UNKNOWN: Final = 4
 SECONDS: Final = 6.5
+PROFILE_SECONDS: Final = 30.0
 LONGEST: Final = 600.0
 
 
@@ -27,7 +29,8 @@ def diagnose(argv: Sequence[str]) -> int:
     """Name the rank for which a running job waits, however the job was started."""
     arguments = parser().parse_args(argv)
     flags = [word for pid in arguments.pid for word in ("--pid", str(pid))]
-    flags += ["--seconds", f"{arguments.seconds:g}"]
+    seconds = arguments.seconds if arguments.slow is None else arguments.slow
+    flags += ["--seconds", f"{seconds:g}", *(["--profile"] if arguments.slow is not None else [])]
     if arguments.job is not None:
         flags += ["--job", arguments.job]
     if arguments.report is not None:
@@ -37,12 +40,14 @@ def diagnose(argv: Sequence[str]) -> int:
     if arguments.record is not None and any(find_spec(name) is None for name in ("sqlalchemy", "zstandard")):
         return _fail("--record needs the monitor's packages: pip install 'rankwatch[monitor]'")
     try:
-        return _print(arguments, _answers(arguments, flags))
+        return _print(arguments, _answers(arguments, flags, seconds))
+    except OSError as error:  # of --flame
+        return _fail(f"cannot write {arguments.flame}: {error.strerror or error}")
     except ValueError as error:  # nodes.NodeError too
         return _fail(str(error))
 
 
-def _answers(arguments: argparse.Namespace, flags: Sequence[str]) -> nodes.Answers:
+def _answers(arguments: argparse.Namespace, flags: Sequence[str], seconds: float) -> nodes.Answers:
     if arguments.files:
         return nodes.from_files(arguments.files)
     remote = arguments.remote_command
@@ -54,22 +59,23 @@ def _answers(arguments: argparse.Namespace, flags: Sequence[str]) -> nodes.Answe
         places = nodes.by_kubernetes(arguments.kubernetes, arguments.namespace, flags, remote)
     else:
         places = nodes.here(flags)
-    return nodes.ask(places, arguments.seconds)
+    return nodes.ask(places, seconds)
 
 
 def _print(arguments: argparse.Namespace, answers: nodes.Answers) -> int:
-    from rankwatch_monitor.diagnose import judge, screen, words  # with numpy, which a collector does without
+    from rankwatch_monitor.diagnose import judge, screen, slow, words  # with numpy, which a collector does without
 
     judged = judge.judge(answers.reports, [host for host, _ in answers.failed], only=arguments.job)
     seen = {each.job for report in answers.reports for each in report.ranks if arguments.job in (None, each.job)}
     left_out = sorted(seen - {each.name for each in judged})
     answers.failed.extend((f"job {one_line(name, 100)}", words.TOO_LARGE) for name in left_out)
-    order = (judge.Verdict.TROUBLE, judge.Verdict.UNKNOWN, judge.Verdict.HEALTHY)
-    judged.sort(key=lambda each: order.index(each.verdict))
+    judged.sort(key=lambda each: judge.WORST_FIRST.index(each.verdict))
     if arguments.record is not None:
         from rankwatch_monitor.diagnose import record
 
         record.write(Path(arguments.record), judged)
+    if arguments.flame is not None:
+        replace_file(Path(arguments.flame), slow.folded([rank for each in judged[:1] for rank in each.ranks]))
     obstacles = [each for report in answers.reports for each in report.obstacles]
     if arguments.json:
         print_text(json.dumps(screen.to_json(judged, answers.failed, obstacles), indent=2) + "\n")
@@ -79,7 +85,12 @@ def _print(arguments: argparse.Namespace, answers: nodes.Answers) -> int:
         none = words.no_ranks(len(answers.reports), answers.failed, obstacles)
         print_text("".join(f"{printable(line)}\n" for line in none))
     worst = judge.worst(judged)
-    return {judge.Verdict.HEALTHY: 0, judge.Verdict.TROUBLE: EXIT_TROUBLE}.get(worst, EXIT_UNKNOWN) if worst else 4
+    codes = {
+        judge.Verdict.HEALTHY: 0,
+        judge.Verdict.TROUBLE: EXIT_TROUBLE,
+        judge.Verdict.SLOW: EXIT_TROUBLE,
+    }
+    return EXIT_UNKNOWN if worst is None else codes.get(worst, EXIT_UNKNOWN)
 
 
 def _fail(message: str) -> int:
@@ -93,12 +104,26 @@ def parser() -> argparse.ArgumentParser:
         prog="rankwatch diagnose",
         description="Looks at the ranks of a running job for some seconds, however it was started, and says whether it "
         "hangs, which rank the others wait for, where, and what to do. Nothing is sent to the ranks, and nothing has "
-        "to be set up in the job. Exit code: 0 healthy, 3 in trouble, 4 it cannot be told.",
+        "to be set up in the job. Exit code: 0 healthy, 3 in trouble or slow, 4 it cannot be told.",
     )
     made.add_argument("--job", metavar="NAME", help="of several jobs on the nodes, this one")
     made.add_argument("--pid", action="append", type=_pid, default=[], help="look at this process; may be repeated")
     made.add_argument(
         "--seconds", type=_seconds, default=SECONDS, help="how long to look (default: %(default)s, at least 6.5)"
+    )
+    made.add_argument(
+        "--slow",
+        type=_seconds,
+        nargs="?",
+        const=PROFILE_SECONDS,
+        metavar="SECONDS",
+        help="profile every rank for so long (default: %(const)s): which one the others wait for, and what it does "
+        "that they do not",
+    )
+    made.add_argument(
+        "--flame",
+        metavar="FILE",
+        help="with --slow or its reports: write the profiles as folded stacks, for flame graphs",
     )
     which = made.add_mutually_exclusive_group()
     which.add_argument("--hosts", metavar="HOST,HOST", help="look at these nodes, by ssh, instead of this one")

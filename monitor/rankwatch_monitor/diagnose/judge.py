@@ -20,6 +20,8 @@ all stand                                                           cannot tell 
 every rank moves                                                    healthy       nobody
 all else                                                            cannot tell   nobody
 ==================================================================  ============  =====================================
+
+Where the ranks were profiled, a job that is not in trouble is *slow* if its ranks wait for one (:mod:`.slow`).
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ from rankwatch_monitor.core.views.advice.playbook import advice
 from rankwatch_monitor.core.views.advice.record import Advice
 from rankwatch_monitor.core.views.advice.situation import situation
 from rankwatch_monitor.diagnose import words
+from rankwatch_monitor.diagnose.slow import Slowness, compare
 
 MAX_RANKS: Final = 1 << 18
 """Of all jobs together: any process of any user of a node may claim any world."""
@@ -67,8 +70,13 @@ class Verdict(StrEnum):
 
     HEALTHY = "healthy"
     TROUBLE = "trouble"
+    SLOW = "slow"
+    """Its ranks were profiled, and wait for one of them."""
     UNKNOWN = "unknown"
     """Nothing that was seen decides it."""
+
+
+WORST_FIRST: Final = (Verdict.TROUBLE, Verdict.SLOW, Verdict.UNKNOWN, Verdict.HEALTHY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,8 @@ class Judged:
     seconds: float
     advice: Advice | None
     at: float
+    slowness: Slowness | None = None
+    """None: the ranks were not profiled, or not long enough."""
 
     @property
     def culprits(self) -> tuple[Culprit, ...]:
@@ -123,8 +133,28 @@ def judge(reports: Sequence[NodeReport], silent: Sequence[str] = (), *, only: st
         case = _Case(key[0], jobs.get(key, []), exits.get(key, []), silent)
         if case.size <= room:
             room -= case.size
-            found.append(case.judged())
+            found.append(_with_profiles(case.judged()))
     return found
+
+
+def _with_profiles(judged: Judged) -> Judged:
+    """The same with what the profiles of its ranks show."""
+    slowness = compare(judged.ranks)
+    if slowness is None or judged.verdict is Verdict.TROUBLE:
+        return replace(judged, slowness=slowness)
+    if slowness.late:
+        late = slowness.late[0]
+        host = judged.job.columns.hosts[late.rank] or ""
+        return replace(
+            judged,
+            verdict=Verdict.SLOW,
+            reason=words.late(slowness.late, host, judged.seconds),
+            incident=None,
+            advice=words.make_faster(late, host),
+            slowness=slowness,
+        )
+    reason = f"{judged.reason} {words.none_late(slowness)}" if judged.verdict is Verdict.HEALTHY else judged.reason
+    return replace(judged, reason=reason, slowness=slowness)
 
 
 class _Case:
@@ -448,4 +478,4 @@ def _works(stack: RankStack) -> bool:
 def worst(judged: Iterable[Judged]) -> Verdict | None:
     """The verdict that the exit code tells; None: there is no job."""
     found = {each.verdict for each in judged}
-    return next((each for each in (Verdict.TROUBLE, Verdict.UNKNOWN, Verdict.HEALTHY) if each in found), None)
+    return next((each for each in WORST_FIRST if each in found), None)

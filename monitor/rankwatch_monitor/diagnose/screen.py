@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from rankwatch.cli.formatting import WIDTH, count, duration, printable, run_lines, wrapped
+from rankwatch.cli.formatting import WIDTH, count, duration, printable, run_lines, whole_percent, wrapped
 from rankwatch.contract.diagnosis import Obstacle, SeenRank
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.messages import Frame
@@ -29,6 +29,7 @@ OTHERS: Final = 4
 _TITLES: Final = {
     Verdict.HEALTHY: "HEALTHY",
     Verdict.TROUBLE: "IN TROUBLE",
+    Verdict.SLOW: "SLOW",
     Verdict.UNKNOWN: "CANNOT TELL",
 }
 
@@ -55,12 +56,25 @@ def lines(judged: Sequence[Judged], failed: Sequence[tuple[str, str]], obstacles
 def _of_job(judged: Judged, room: int) -> list[str]:
     head = wrapped(f"{_about(judged)}.", "")
     head += wrapped(f"{_TITLES[judged.verdict]}: {judged.reason}", "")
-    head += [] if judged.verdict is Verdict.HEALTHY else wrapped(words.ends(judged.decision.proof, _wait(judged)), "")
     todo = _todo(judged)
+    if judged.verdict is Verdict.SLOW:
+        return [*head, *_rows(judged), *todo]
+    head += [] if judged.verdict is Verdict.HEALTHY else wrapped(words.ends(judged.decision.proof, _wait(judged)), "")
     groups = _groups(judged)
     log = _log(judged)
     stacks = _stacks(judged, room - len(head) - len(todo) - len(groups) - len(log))
     return [*head, *groups, *stacks, *log, *todo]
+
+
+def _rows(judged: Judged) -> list[str]:
+    """What the latest rank does more than its peers."""
+    if judged.slowness is None:
+        return []
+    late = judged.slowness.late[0]
+    made = ["", f"  rank {late.rank:<7}peers"]
+    for each in late.rows:
+        made += [f"  {whole_percent(each.own):>6}    {whole_percent(each.peers):>6}   {words.row(each)}"[:WIDTH]]
+    return made
 
 
 def _about(judged: Judged) -> str:
@@ -198,6 +212,7 @@ def _job_to_json(judged: Judged) -> dict[str, Any]:
         "hosts": list(judged.hosts),
         "seconds": judged.seconds,
         "attempt": judged.job.attempt,
+        "slowness": None if judged.slowness is None else judged.slowness.to_json(),
         "standing": list(judged.standing),
         "unseen": list(judged.unseen),
         "exits": [asdict(each) for each in judged.exits],

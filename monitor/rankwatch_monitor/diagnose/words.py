@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, assert_never
 
-from rankwatch.cli.formatting import count, duration
+from rankwatch.cli.formatting import count, duration, whole_percent
 from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.diagnosis import Hindrance, Obstacle, SeenExit, SeenRank
 from rankwatch.contract.enums import Proof, WaitKind
 from rankwatch_monitor.core.cause import Detection, Exited, Shown, Site, Unnamed
 from rankwatch_monitor.core.views.advice.record import Advice, Step
 from rankwatch_monitor.core.words import sentence
-from rankwatch_monitor.core.words.causes import at, unnamed
+from rankwatch_monitor.core.words.causes import at, place, unnamed
 from rankwatch_monitor.core.words.sentence import Named
+from rankwatch_monitor.diagnose.slow import Late, Row, Slowness
 
 NOT_WATCHED: Final = "nobody watches this job"
 TOO_LARGE: Final = "with the others here it claims more ranks than any job has; '--job NAME' looks at one alone"
@@ -59,6 +60,58 @@ def healthy(ranks: int, world_size: int, seconds: float, working: int) -> str:
     who = f"{ranks} of {world_size} ranks were looked at, and all of them move" if 1 < ranks < world_size else who
     works = f", and {working} used a processor" if working else ""
     return f"{who}: in {seconds:.1f} s none stood in a call that waits for its peers{works}."
+
+
+def late(found: Sequence[Late], host: str, seconds: float) -> str:
+    """Ranks for which the others wait."""
+    first, others = found[0], [each.rank for each in found[1:]]
+    text = (
+        f"The job waits for rank {first.rank}{sentence.on(host)}: in {seconds:.0f} s it was in calls that wait for its "
+        f"peers {whole_percent(first.waits.own)} of the time, its peers {whole_percent(first.waits.peers)}."
+    )
+    if first.rows:
+        text += f" It spends {_more(first.rows[0])}."
+    for name, measure, shown in (
+        ("waits for a CPU", first.ready, first.lacks_cpu),
+        ("is stopped by its CPU quota", first.throttled, first.is_throttled),
+    ):
+        if shown and measure is not None:
+            text += f" It {name} {whole_percent(measure.own)} of the time (its peers {whole_percent(measure.peers)})."
+    if first.reads_pages and first.faults is not None:
+        text += f" It reads {first.faults.own:.0f} pages a second from a disk (its peers {first.faults.peers:.0f})."
+    return text + (f" They wait for {named_ranks(others)}, too." if others else "")
+
+
+def none_late(found: Slowness) -> str:
+    """No rank is waited for all the time."""
+    low, high = min(found.waits.values()), max(found.waits.values())
+    same = whole_percent(low) == whole_percent(high)
+    shares = whole_percent(low) if same else f"{whole_percent(low)} to {whole_percent(high)}"
+    return f"No rank was late throughout: each waited for its peers {shares} of the time."
+
+
+def row(found: Row) -> str:
+    """Where a rank is, and whether it waits there."""
+    return f"{'waits for its peers' if found.spot.waits else 'is'}{place(found.spot.site)}"
+
+
+def make_faster(found: Late, host: str) -> Advice:
+    """What to do about a late rank."""
+    if found.is_throttled:
+        step = Step(f"Raise the CPU quota of rank {found.rank}", ": its control group stops it", host=host)
+    elif found.lacks_cpu:
+        what = ": other processes use the CPUs of the rank"
+        step = Step("See what else runs there", what, "top -b -n 1 -o %CPU", host)
+    elif found.reads_pages:
+        step = Step("See who uses the memory there", ": the rank reads pages from a disk", "free -h", host)
+    else:
+        where = place(found.rows[0].spot.site) if found.rows else ""
+        step = Step(f"Look at what rank {found.rank} does{where}", ": its peers wait for that", "", host)
+    return Advice("slow", (step,))
+
+
+def _more(found: Row) -> str:
+    return f"{whole_percent(found.own)}{place(found.spot.site)}, its peers {whole_percent(found.peers)}"
 
 
 def nothing_seen(ranks: int) -> str:

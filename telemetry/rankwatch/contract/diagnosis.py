@@ -63,6 +63,32 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class Profiled:
+    """A stack that samples have found."""
+
+    frames: tuple[int, ...]
+    """Innermost first, by their places in :attr:`Profile.frames`."""
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Where a rank's main thread spends its time. Shares are of the whole time, 0 to 1; None: not known."""
+
+    frames: tuple[Frame, ...]
+    slices: tuple[tuple[Profiled, ...], ...]
+    """Consecutive parts of the time."""
+    running: float | None = None
+    """On a CPU."""
+    ready: float | None = None
+    """Ready to run, and no CPU was free."""
+    throttled: float | None = None
+    """Stopped by the CPU quota of its control group."""
+    faults: float | None = None
+    """Pages a second that were read from a disk: swapped out, or of a mapped file."""
+
+
+@dataclass(frozen=True, slots=True)
 class SeenRank:
     """One rank, after the last look at it."""
 
@@ -90,6 +116,7 @@ class SeenRank:
     log: RankLog | None = None
     """The end of its output, where that is a file."""
     gpu: Gpu | None = None
+    profile: Profile | None = None
     user: int = -1
     """Number of the process's user: what another one calls by the same name is another job. -1: unknown."""
 

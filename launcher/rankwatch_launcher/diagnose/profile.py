@@ -1,0 +1,136 @@
+"""Profiles of ranks: samples of their main threads by py-spy, which pauses nothing, and what the kernel accounts.
+
+The time is cut into consecutive slices, each with profiles of its own: what holds in all of them is no accident.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+from rankwatch.contract.diagnosis import Profile, Profiled
+from rankwatch.contract.messages import Frame
+from rankwatch_launcher import procfs
+from rankwatch_launcher.stacks.formats import MAX_FRAMES, frame
+
+SLICES: Final = 3
+RATE: Final = 20
+"""Samples a second, for which py-spy takes about 2 % of a CPU."""
+NICENESS: Final = 10
+"""py-spy has to wait for a CPU, not the rank."""
+LATE_SECONDS: Final = 5.0
+"""What py-spy may take longer than it is told to."""
+LARGEST: Final = 8 << 20
+MAX_STACKS: Final = 200
+"""Kept of a slice, the most frequent ones."""
+_MAIN: Final = re.compile(r"thread \((\w+)\): (.*)")
+_FRAME: Final = re.compile(r"(.*) \((.*?)(?::(\d+))?\)")
+
+
+class Spent(NamedTuple):
+    """What the kernel has accounted to a rank's main thread and to its control group, in seconds."""
+
+    running: float
+    ready: float
+    """Ready to run, without a CPU."""
+    throttled: float | None
+    """None: no group limits its CPU time."""
+    faults: int
+    """Pages that were read from a disk."""
+
+
+def profiles(tool: str, pids: Collection[int], seconds: float, *, proc: Path = procfs.PROC) -> dict[int, Profile]:
+    """Sample the main threads of processes for so long; those of which nothing is known are missing."""
+    begin = {pid: spent(pid, proc) for pid in pids}
+    began = time.monotonic()
+    slices = [_slice(tool, pids, seconds / SLICES) for _ in range(SLICES)]
+    took = time.monotonic() - began
+    found = {}
+    for pid in pids:
+        frames: dict[Frame, int] = {}
+        stacks = []
+        for counts in (each.get(pid, Counter()) for each in slices):
+            most = counts.most_common(MAX_STACKS)
+            placed = [(tuple(frames.setdefault(each, len(frames)) for each in stack), number) for stack, number in most]
+            stacks.append(tuple(Profiled(*each) for each in placed))
+        if frames:
+            found[pid] = Profile(tuple(frames), tuple(stacks), **_accounted(begin[pid], spent(pid, proc), took))
+    return found
+
+
+def spent(pid: int, proc: Path = procfs.PROC) -> Spent | None:
+    """What the kernel has accounted so far; None: it does not tell."""
+    try:
+        running, ready, _ = (proc / f"{pid}/task/{pid}/schedstat").read_text().split()
+        faults = int(procfs.stat_fields((proc / f"{pid}/stat").read_text())[9])
+        return Spent(int(running) / 1e9, int(ready) / 1e9, procfs.throttled(pid, proc), faults)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _accounted(before: Spent | None, after: Spent | None, seconds: float) -> dict[str, float]:
+    """The fields of :class:`.Profile` that the kernel tells."""
+    if before is None or after is None:
+        return {}
+    spent = {"running": after.running - before.running, "ready": after.ready - before.ready}
+    if before.throttled is not None and after.throttled is not None:
+        spent["throttled"] = after.throttled - before.throttled
+    shares = {name: round(min(1.0, max(0.0, each / seconds)), 3) for name, each in spent.items()}
+    return shares | {"faults": round(max(0, after.faults - before.faults) / seconds, 1)}
+
+
+def _slice(tool: str, pids: Collection[int], seconds: float) -> dict[int, Counter[tuple[Frame, ...]]]:
+    """The stacks that the samples of all processes found, all at once."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankwatch-")))
+        started: dict[int, subprocess.Popen[bytes]] = {}
+        for pid in pids:
+            options = ["--nonblocking", "--idle", "--threads", "--full-filenames", "--format", "raw"]
+            limits = ["--rate", str(RATE), "--duration", str(max(1, round(seconds)))]
+            place = ["--output", str(folder / str(pid)), "--pid", str(pid)]
+            process = subprocess.Popen(
+                [tool, "record", *options, *limits, *place],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+            started[pid] = process
+        until = time.monotonic() + seconds + LATE_SECONDS
+        found = {}
+        for pid, process in started.items():
+            with contextlib.suppress(subprocess.TimeoutExpired, OSError):
+                process.wait(max(0.1, until - time.monotonic()))
+                with (folder / str(pid)).open("rb") as file:
+                    found[pid] = read(file, pid)
+        return found
+
+
+def read(file: IO[bytes], pid: int) -> Counter[tuple[Frame, ...]]:
+    """The main thread's stacks in py-spy's raw format, innermost first, and how often each was found."""
+    found: Counter[tuple[Frame, ...]] = Counter()
+    for line in file.read(LARGEST).decode(errors="replace").splitlines():
+        stack, _, number = line.rpartition(" ")
+        thread, *frames = stack.split(";")
+        named = _MAIN.fullmatch(thread)
+        if named is None or not number.isdigit() or not frames:
+            continue
+        if named[1] == str(pid) or (not named[1].isdigit() and named[2] == "MainThread"):
+            found[tuple(_frame(each) for each in reversed(frames[-MAX_FRAMES:]))] += int(number)
+    return found
+
+
+def _frame(text: str) -> Frame:
+    known = _FRAME.fullmatch(text)
+    return frame(text, "", 0) if known is None else frame(known[1], known[2], int(known[3] or 0))

@@ -1,0 +1,63 @@
+"""Profiles of real processes, and the text of py-spy."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+from rankwatch.contract.files import find_program
+from rankwatch.contract.messages import Frame
+from rankwatch_launcher import procfs
+from rankwatch_launcher.diagnose import profile
+
+SCRIPT = """
+import threading, time
+def waits(): time.sleep(600)
+def works():
+    while True: pass
+threading.Thread(target=waits, daemon=True).start()
+works()
+"""
+
+
+def test_a_process_is_profiled_in_slices_and_its_other_threads_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "busy.py").write_text(SCRIPT)
+    tool = find_program("py-spy")
+    assert tool is not None
+    with subprocess.Popen([sys.executable, str(tmp_path / "busy.py")]) as process:
+        try:
+            found = profile.profiles(tool, [process.pid, 1 << 22], 3.0)
+        finally:
+            process.kill()
+    made = found.pop(process.pid)
+    assert found == {}
+    assert len(made.slices) == profile.SLICES
+    inside = [each for of in made.slices for each in of if made.frames[each.frames[0]].function == "works"]
+    assert sum(each.samples for each in inside) >= 10
+    assert "waits" not in {frame.function for frame in made.frames}
+    assert made.running is not None
+    assert made.ready is not None
+    assert made.running + made.ready > 0.5  # on a busy machine it has to wait for its CPU
+
+
+def test_py_spys_raw_format() -> None:
+    text = b"""thread (77): MainThread;main (/a/train.py:3);<native> (lib.so) 5
+thread (78): MainThread;other (/a/train.py:9) 4
+thread (77): MainThread;main (/a/train.py:3);<native> (lib.so) 2
+thread (77): MainThread
+nonsense
+"""
+    found = profile.read(io.BytesIO(text), 77)
+    assert found == {(Frame("<native>", "lib.so", 0), Frame("main", "/a/train.py", 3)): 7}
+
+
+def test_a_quota_of_a_group_around_the_process_counts(tmp_path: Path) -> None:
+    (tmp_path / "9").mkdir()
+    (tmp_path / "9" / "cgroup").write_text("0::/job/rank\n")
+    groups = tmp_path / "groups"
+    (groups / "job" / "rank").mkdir(parents=True)
+    (groups / "job" / "cpu.stat").write_text("usage_usec 5\nthrottled_usec 2500000\n")
+    assert procfs.throttled(9, tmp_path, groups) == 2.5
+    assert procfs.throttled(8, tmp_path, groups) is None
