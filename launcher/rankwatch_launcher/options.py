@@ -6,18 +6,16 @@ from the fields of :class:`Options` that have a meaning. Imports no torch: the j
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rankwatch.contract.env import parse_bool
-from rankwatch.contract.policy import timeout
+from rankwatch.contract.schema import OFF, SECONDS, SWITCH, Kind, WrongValueError, choice, setting, text, whole
 from rankwatch_launcher.procfs import GIB
 
-OFF: Final = "none"
-MAX_COUNT: Final = 10_000
 UNCAUGHT: Final = (signal.SIGKILL, signal.SIGSTOP)
 """Signals without a handler."""
 STAND_INS: Final = ("nvrx",)
@@ -30,86 +28,78 @@ PREWARM_MEMORY: Final = 2 * GIB
 class PrewarmSettings:
     """What ``--standby`` and its companions ask for."""
 
-    modules: tuple[str, ...] = ()
-    """Imported ahead, besides torch."""
     memory: int = PREWARM_MEMORY
     """Limit on the resident memory of one prewarmed worker, in bytes."""
     automatic: bool = False
     """Not asked for, but the default: prewarm only where the job cannot notice it."""
 
 
-# Readers of values: each raises ValueError, whose text states what is accepted ----------------------------------------
+# Kinds ----------------------------------------------------------------------------------------------------------------
 
 
-def whole_number(text: str) -> int:
-    """Parse a count from 0 to :data:`MAX_COUNT`."""
-    if not (text.isascii() and text.isdigit()) or int(text) > MAX_COUNT:
-        raise ValueError(f"must be a whole number from 0 to {MAX_COUNT}, not {text!r}")
-    return int(text)
+def signal_name(text: Any) -> str:
+    """Parse a signal, written ``SIGTERM``, ``TERM``, ``term`` or ``15``, into its name.
 
-
-def seconds(text: str) -> float:
-    """Parse a positive number of seconds."""
-    return timeout("it", text)
-
-
-def signal_name(text: str) -> str:
-    """Parse a signal, written ``SIGTERM``, ``TERM``, ``term`` or ``15``, into its name."""
-    word = text.strip().upper()
+    Raises:
+        ValueError: there is none.
+    """
+    word = str(text).strip().upper()
     try:
         if word.isascii() and word.isdigit():
             return signal.Signals(int(word)).name
         return signal.Signals[word if word.startswith("SIG") else f"SIG{word}"].name
     except (ValueError, KeyError):
-        raise ValueError(f"must be a signal such as SIGTERM, TERM or 15, not {text!r}") from None
+        raise WrongValueError(f"must be a signal such as SIGTERM, TERM or 15, not {text!r}") from None
 
 
 def stop_signal(text: str) -> str:
-    """Parse a signal that can be caught; ``none`` becomes the empty string."""
-    if text.strip().lower() == OFF:
+    """Parse a signal that can be caught; ``none`` becomes the empty string.
+
+    Raises:
+        ValueError: there is none, or it cannot be caught.
+    """
+    if text.strip().lower() in OFF or not text:
         return ""
     name = signal_name(text)
     if signal.Signals[name] in UNCAUGHT:
-        raise ValueError(f"{name} cannot be caught, so it cannot request a stop; use SIGTERM or SIGUSR1")
+        raise WrongValueError(f"{name} cannot be caught, so it cannot request a stop; use SIGTERM or SIGUSR1")
     return name
 
 
 def stand_in(text: str) -> str:
-    """Parse the name of a package to stand in for; empty or ``none``: no package."""
+    """Parse the name of a package to stand in for; empty or ``none``: no package.
+
+    Raises:
+        ValueError: it is another one.
+    """
     name = text.strip().lower()
-    if name in ("", OFF, "off"):
+    if name in ("", *OFF):
         return ""
     if name not in STAND_INS:
-        raise ValueError(f"Rankwatch can stand in for {', '.join(STAND_INS)} (nvidia-resiliency-ext), not for {text!r}")
+        raise WrongValueError(
+            f"Rankwatch can stand in for {', '.join(STAND_INS)} (nvidia-resiliency-ext), not for {text!r}"
+        )
     return name
 
 
-def node_check(text: str) -> str:
-    """Parse how nodes are checked; a boolean stands for on and off."""
+def _node_check(text: str) -> str:
+    """A boolean stands for on and off."""
     word = text.strip().lower()
-    if word in NODE_CHECKS:
-        return word
-    try:
+    with contextlib.suppress(ValueError):
         return "on" if parse_bool(word) else "off"
-    except ValueError:
-        raise ValueError(f"must be one of {', '.join(NODE_CHECKS)}, not {text!r}") from None
+    return word
 
 
-def paths(text: str) -> tuple[str, ...]:
-    """Parse folders, separated by colons."""
+def _paths(text: str) -> tuple[str, ...]:
     return tuple(path for path in text.split(os.pathsep) if path)
 
 
-def _option(
-    default: Any,
-    metavar: str,
-    meaning: str,
-    read: Callable[[str], Any] = str,
-    unit: str = "",
-    choices: tuple[str, ...] = (),
-) -> Any:
-    metadata = {"metavar": metavar, "meaning": meaning, "read": read, "unit": unit, "choices": choices}
-    return field(default=default, metadata=metadata)
+COUNT: Final = whole(0, 10_000)
+SIGNAL: Final = Kind("a signal", signal_name, metavar="NAME")
+STOP_SIGNAL: Final = Kind("a signal", stop_signal, metavar="NAME")
+STAND_IN: Final = Kind("a package", stand_in, metavar="NAME")
+NODE_CHECK: Final = replace(choice(NODE_CHECKS, "MODE"), parse=_node_check)
+PATHS: Final = Kind("folders, separated by colons", _paths, metavar="PATH")
 
 
 @dataclass(frozen=True)
@@ -126,87 +116,83 @@ class Options:
     shutdown_timeout: float | None = None
     """torchrun's flag, or its variable, in seconds; None: not given."""
 
-    auto: bool = _option(
+    auto: bool = setting(
         False,
-        "",
+        SWITCH,
         "watch an unmodified script: steps and sections are detected through torch's hooks (manual: auto)",
     )
-    stand_in: str = _option(
+    stand_in: str = setting(
         "",
-        "NAME",
+        STAND_IN,
         "package that Rankwatch stands in for: nvrx makes imports of nvidia_resiliency_ext find Rankwatch "
         "(manual: migrate-from-nvrx)",
-        stand_in,
     )
-    job_retries: int = _option(
-        0, "N", "relaunch the job up to N times after it failed with no restart left (manual: restarts)", whole_number
+    job_retries: int = setting(
+        0, COUNT, "relaunch the job up to N times after it failed with no restart left (manual: restarts)"
     )
-    outcome: str = _option(
-        "", "FILE", "write the launcher's outcome to this file, as JSON; {node} in its name stands for the node's name"
-    )
-    finished_flag: str = _option(
+    outcome: str = setting(
         "",
-        "FILE",
+        text("FILE"),
+        "write the launcher's outcome to this file, as JSON; {node} in its name stands for the node's name",
+    )
+    finished_flag: str = setting(
+        "",
+        text("FILE"),
         "file whose existence means that training is complete: while it exists, launchers start nothing "
         "(also FAULT_TOL_FINISHED_FLAG_FILE)",
     )
-    complete_on_success: bool = _option(False, "", "write the finished flag when all ranks have ended with exit code 0")
-    keep_records_days: int = _option(
-        90, "N", "remove records of jobs on this host that are older than N days; 0 keeps them", whole_number, "d"
+    complete_on_success: bool = setting(
+        False, SWITCH, "write the finished flag when all ranks have ended with exit code 0"
     )
-    keep_records_mib: int = _option(
-        2048, "N", "remove the oldest records of jobs on this host beyond N MiB; 0 is no limit", whole_number, "MiB"
+    keep_records_days: int = setting(
+        90, COUNT, "remove records of jobs on this host that are older than N days; 0 keeps them", "d"
     )
-    spares: int = _option(0, "K", "launchers beyond the maximum number of nodes that wait as hot spares", whole_number)
-    node_timeout: float = _option(
+    keep_records_mib: int = setting(
+        2048, COUNT, "remove the oldest records of jobs on this host beyond N MiB; 0 is no limit", "MiB"
+    )
+    spares: int = setting(0, COUNT, "launchers beyond the maximum number of nodes that wait as hot spares")
+    node_timeout: float = setting(
         180.0,
-        "SECONDS",
+        SECONDS,
         "a node that does not respond for this long, while no rank makes progress, is lost; one whose launcher has "
         "ended is lost after 6 s (manual: restarts)",
-        seconds,
-        "s",
     )
-    stop_signal: str = _option(
+    stop_signal: str = setting(
         "SIGTERM",
-        "NAME",
+        STOP_SIGNAL,
         "signal that requests a graceful stop: all ranks save after the same step and stop; none disables it",
-        stop_signal,
     )
-    stop_grace: float = _option(
-        50.0, "SECONDS", "time for the ranks to reach the agreed step and save after such a signal", seconds, "s"
+    stop_grace: float = setting(
+        50.0, SECONDS, "time for the ranks to reach the agreed step and save after such a signal"
     )
-    rank_termination_signal: str = _option(
-        "SIGKILL",
-        "NAME",
-        "signal that ends the ranks of a failed attempt, after their stacks are captured",
-        signal_name,
+    rank_termination_signal: str = setting(
+        "SIGKILL", SIGNAL, "signal that ends the ranks of a failed attempt, after their stacks are captured"
     )
-    node_check: str = _option(
+    node_check: str = setting(
         "on",
-        "MODE",
+        NODE_CHECK,
         "check this node before each attempt; one that fails takes no part (manual: node-checks); pairs also measures "
         "the nodes in groups of two before the first attempt; off (or --no-node-check) checks nothing",
-        node_check,
-        choices=NODE_CHECKS,
     )
-    check_path: tuple[str, ...] = _option(
+    check_path: tuple[str, ...] = setting(
         (),
-        "PATH",
+        PATHS,
         "folder that the check writes to and reads, as the one of the checkpoints; may be repeated (default: that of "
         "--finished-flag and --ft-state)",
-        paths,
     )
-    check_command: str = _option(
-        "", "COMMAND", "shell command that also checks the node: its exit code decides, its last line is the reason"
-    )
-    on_bad_node: str = _option(
+    check_command: str = setting(
         "",
-        "COMMAND",
+        text("COMMAND"),
+        "shell command that also checks the node: its exit code decides, its last line is the reason",
+    )
+    on_bad_node: str = setting(
+        "",
+        text("COMMAND"),
         "shell command that is run on a node that fails its check, with RANKWATCH_BAD_NODE, RANKWATCH_BAD_CHECK and "
         "RANKWATCH_BAD_REASON in its environment",
     )
-    send_logs: bool = _option(
+    send_logs: bool = setting(
         True,
-        "",
+        SWITCH,
         "send the monitor the last lines that failed ranks printed (manual: evidence); --no-send-logs keeps them here",
     )

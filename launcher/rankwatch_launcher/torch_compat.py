@@ -1,7 +1,7 @@
 """Every private name of torch that the launcher uses, checked before anything is started.
 
 The launcher subclasses torchelastic's agent. Public names of torch are used anywhere in this package; a name with a
-leading underscore only if it is listed in :data:`PRIVATE_METHODS` or :data:`PRIVATE_ATTRIBUTES`.
+leading underscore only if it is listed here: :data:`PRIVATE_METHODS`, :data:`PRIVATE_ATTRIBUTES`, :data:`OPTIONAL`.
 
 Versions are adapted by feature: a name that an older torch lacks is either essential (:func:`complaint` returns it, and
 the launcher runs plain torchrun) or optional (:func:`missing_features` lists what is switched off). A version outside
@@ -50,6 +50,21 @@ PRIVATE_ATTRIBUTES: Final = ("_store", "_worker_group", "_remaining_restarts", "
 
 STUCK_CHECK: Final = "_check_uninterruptible_state_timeout"
 """torchrun's own check for ranks stuck in the kernel, since 2.13."""
+
+OPTIONAL: Final = {
+    STUCK_CHECK: "called, where torch has it",
+    "_uninterruptible_state_timeout": "read, where torch has it",
+    "_popen": "extended: a rank starts from a prewarmed worker",
+    "_stdout": "read: where the handle of a rank redirects to",
+    "_stderr": "read: the same",
+    "_redirects": "read: whether the output of ranks is redirected",
+    "_tee": "read: the same",
+    "_run_log_dir": "read and set: the folder of this launch's logs",
+    "_make_log_dir": "called: makes that folder",
+    "_terminate_process_handler": "replaced while ranks are started",
+    "_parse_rendezvous_config": "called: reads --rdzv-conf; a torch without it runs plain",
+}
+"""Names elsewhere in torch; without one of them something is switched off, or torch's own behaviour remains."""
 
 OLDER_DEFAULTS: Final[dict[str, Any]] = {
     "event_log_handler": "null",

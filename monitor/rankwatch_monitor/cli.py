@@ -282,7 +282,7 @@ def _print_error(message: str) -> None:
 async def _run(server: uvicorn.Server, listener: socket.socket, settings: Settings) -> None:
     url = address(settings, listener)
     asyncio.get_running_loop().set_exception_handler(deadlines.out_of_descriptors)
-    watcher = asyncio.create_task(_end_with(settings.parent_pid, server))
+    watcher = asyncio.create_task(_end_with(settings.parent_pid, server, settings.ready_file))
     idle = asyncio.create_task(_end_when_idle(settings.idle_exit, server))
     announcer = asyncio.create_task(_announce(url, server, settings))
     collector = asyncio.create_task(garbage.collect_rarely())
@@ -329,14 +329,18 @@ def _is_there(pid: int) -> bool:
     return True
 
 
-async def _end_with(parent: int | None, server: uvicorn.Server) -> None:
-    """End the server when the process that started it is gone."""
+async def _end_with(parent: int | None, server: uvicorn.Server, ready_file: str | None) -> None:
+    """End the server when the process that started it is gone, which cannot remove the folder of its ready file."""
     while parent is not None:
         try:
             os.kill(parent, 0)
         except ProcessLookupError:
             log.info("the launcher (pid %d) is gone, so this monitor ends", parent)
             server.should_exit = True
+            if ready_file:
+                Path(ready_file).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # it holds other files, so it is not the launcher's
+                    Path(ready_file).parent.rmdir()
             return
         except PermissionError:
             return

@@ -8,28 +8,22 @@ import json
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from rankwatch.cli.parser import Parser
+from rankwatch.cli.parser import Parser, argument_type
 from rankwatch.contract import records
-from rankwatch.contract.env import parse_bool
 from rankwatch.contract.files import check_own, private_folder
 from rankwatch.contract.policy import Policy
+from rankwatch.contract.schema import SWITCH, choice, setting, text, whole
 from rankwatch_monitor.publish import http_post
 from rankwatch_monitor.publish.wandb import publisher as wandb
 from rankwatch_monitor.publish.wandb import rows as wandb_rows
 from rankwatch_monitor.publish.webhook import bodies
 from rankwatch_monitor.publish.webhook import publisher as webhook
 
-
-def _setting(default: Any, metavar: str, meaning: str, **more: str | None) -> Any:
-    """A setting; ``variable`` is the suffix of its environment variable if it differs from the flag.
-
-    A tuple is a flag that may be repeated; its variable separates values by white space.
-    """
-    return field(default=default, metadata={"metavar": metavar, "meaning": meaning, **more})
+MANY: Final = 2**31
 
 
 def _default_database() -> str:
@@ -51,84 +45,102 @@ def _default_database() -> str:
 class Settings:
     """The monitor's settings. Each field is a flag (``--database``) and a variable (``RANKWATCH_MONITOR_DATABASE``)."""
 
-    host: str = _setting("127.0.0.1", "ADDRESS", "address to listen on; any other than loopback requires a token")
-    port: int = _setting(9560, "PORT", "port to listen on; 0 takes any free one")
-    listen_fd: int | None = _setting(
-        None, "FD", "serve on this inherited socket, which listens on --host and --port already, as launchers start it"
+    host: str = setting("127.0.0.1", text("ADDRESS"), "address to listen on; any other than loopback requires a token")
+    port: int = setting(9560, whole(0, 65535, "PORT"), "port to listen on; 0 takes any free one")
+    listen_fd: int | None = setting(
+        None,
+        whole(0, MANY, "FD"),
+        "serve on this inherited socket, which listens on --host and --port already, as launchers start it",
     )
-    token: str | None = _setting(None, "TOKEN", "token with full access (also RANKWATCH_TOKEN)")
-    read_token: str | None = _setting(None, "TOKEN", "token with read access only")
-    ingest_token: str | None = _setting(None, "TOKEN", "token for sending telemetry only")
-    no_token: bool = _setting(
+    token: str | None = setting(None, text("TOKEN"), "token with full access (also RANKWATCH_TOKEN)")
+    read_token: str | None = setting(None, text("TOKEN"), "token with read access only")
+    ingest_token: str | None = setting(None, text("TOKEN"), "token for sending telemetry only")
+    no_token: bool = setting(
         False,
-        "",
+        SWITCH,
         "allow everything to every user of this machine; without it, and without tokens, a monitor makes its own, "
         "which this user's commands, launchers and ranks find by its address",
     )
-    database: str = _setting("", "URL", "SQLAlchemy URL, or a path for SQLite; 'none' stores nothing")
-    shared_as: str | None = _setting(
+    database: str = setting("", text("URL"), "SQLAlchemy URL, or a path for SQLite; 'none' stores nothing")
+    shared_as: str | None = setting(
         None,
-        "NAME",
+        text("NAME"),
         "share the database with other monitors under this unique name (unchanged by a restart); "
         "each job is then owned by one of them",
     )
-    lease: int = _setting(8, "S", "seconds until a job's lease expires when monitors share a database, unless renewed")
-    retention_days: int = _setting(
-        90, "DAYS", "days after the last report of a job until its stored data are deleted; 0 keeps them"
+    lease: int = setting(
+        8, whole(0, MANY, "S"), "seconds until a job's lease expires when monitors share a database, unless renewed"
     )
-    read_only: str | None = _setting(
-        None, "FILE", "serve what this SQLite file holds, from a copy: nothing is received, evaluated or written to it"
+    retention_days: int = setting(
+        90,
+        whole(0, MANY, "DAYS"),
+        "days after the last report of a job until its stored data are deleted; 0 keeps them",
     )
-    idle_exit: int = _setting(0, "S", "exit after this many seconds without a request or an open page; 0: never")
-    record: str | None = _setting(
-        None, "FILE", "record all events for rankwatch replay; compressed if the name ends in .gz or .zst"
+    read_only: str | None = setting(
+        None,
+        text("FILE"),
+        "serve what this SQLite file holds, from a copy: nothing is received, evaluated or written to it",
     )
-    ready_file: str | None = _setting(None, "FILE", "write the address and pid to this file as JSON once listening")
-    parent_pid: int | None = _setting(None, "PID", "exit when this process has exited")
-    tls_cert: str | None = _setting(None, "FILE", "certificate (chain) in PEM format; serves HTTPS")
-    tls_key: str | None = _setting(None, "FILE", "private key of the certificate in PEM format")
-    wandb_project: str | None = _setting(
-        None, "NAME", "publish every job to this project of Weights & Biases; default: none"
+    idle_exit: int = setting(
+        0, whole(0, MANY, "S"), "exit after this many seconds without a request or an open page; 0: never"
     )
-    wandb_entity: str | None = _setting(
-        None, "NAME", "team or user that owns the project; default: that of the account"
+    record: str | None = setting(
+        None, text("FILE"), "record all events for rankwatch replay; compressed if the name ends in .gz or .zst"
     )
-    wandb_mode: str | None = _setting(
-        None, "MODE", "online, offline (files for wandb sync) or disabled; default: WANDB_MODE, else online"
+    ready_file: str | None = setting(
+        None, text("FILE"), "write the address and pid to this file as JSON once listening"
     )
-    wandb_dir: str | None = _setting(
-        None, "FOLDER", "directory of W&B's files; default: WANDB_DIR, else the working directory"
+    parent_pid: int | None = setting(None, whole(1, MANY, "PID"), "exit when this process has exited")
+    tls_cert: str | None = setting(None, text("FILE"), "certificate (chain) in PEM format; serves HTTPS")
+    tls_key: str | None = setting(None, text("FILE"), "private key of the certificate in PEM format")
+    wandb_project: str | None = setting(
+        None, text("NAME"), "publish every job to this project of Weights & Biases; default: none"
     )
-    wandb_series: str = _setting(wandb_rows.CURATED, "WHICH", "numbers of a run: curated (about fifteen) or all")
-    webhook: tuple[str, ...] = _setting(
+    wandb_entity: str | None = setting(
+        None, text("NAME"), "team or user that owns the project; default: that of the account"
+    )
+    wandb_mode: str | None = setting(
+        None, text("MODE"), "online, offline (files for wandb sync) or disabled; default: WANDB_MODE, else online"
+    )
+    wandb_dir: str | None = setting(
+        None, text("FOLDER"), "directory of W&B's files; default: WANDB_DIR, else the working directory"
+    )
+    wandb_series: str = setting(
+        wandb_rows.CURATED, choice(wandb_rows.SERIES, "WHICH"), "numbers of a run: curated (about fifteen) or all"
+    )
+    webhook: tuple[str, ...] = setting(
         (),
-        "[FORMAT=]URL",
+        text("[FORMAT=]URL"),
         "post incidents, stragglers and ends of jobs to this URL; may be repeated (in the variable: with spaces)",
-        variable="WEBHOOKS",
+        env=("RANKWATCH_MONITOR_WEBHOOKS",),
     )
-    webhook_format: str = _setting("slack", "FORMAT", "body of webhooks without a format of their own: slack or json")
-    webhook_events: str = _setting(
+    webhook_format: str = setting(
+        "slack", text("FORMAT"), "body of webhooks without a format of their own: slack or json"
+    )
+    webhook_events: str = setting(
         "all",
-        "EVENTS",
+        text("EVENTS"),
         "events of webhooks, comma-separated: incident, straggler, job, or single ones such as incident_opened",
     )
-    webhook_secret: str | None = _setting(
-        None, "SECRET", "sign webhooks (Standard Webhooks) with this whsec_... secret"
+    webhook_secret: str | None = setting(
+        None, text("SECRET"), "sign webhooks (Standard Webhooks) with this whsec_... secret"
     )
-    external_url: str | None = _setting(None, "URL", "URL of this monitor for users, for links in webhooks")
-    allowed_host: tuple[str, ...] = _setting(
+    external_url: str | None = setting(None, text("URL"), "URL of this monitor for users, for links in webhooks")
+    allowed_host: tuple[str, ...] = setting(
         (),
-        "NAME",
+        text("NAME"),
         "name under which the page may be opened, beside localhost, this host's and those of --external-url and "
         "--host; may be repeated (in the variable: with spaces)",
     )
-    policy: str | None = _setting(
+    policy: str | None = setting(
         None,
-        "FILE",
+        text("FILE"),
         'policy of new jobs: a JSON file, or JSON such as {"section_timeouts": {"step": 180}}; a launcher\'s settings '
         "take precedence",
     )
-    log_level: str = _setting("info", "LEVEL", "debug, info, warning or error")
+    log_level: str = setting(
+        "info", choice(("debug", "info", "warning", "error"), "LEVEL"), "debug, info, warning or error"
+    )
 
     @property
     def loopback(self) -> bool:
@@ -171,8 +183,6 @@ class Settings:
         Raises:
             ValueError: a setting is invalid or conflicts with another; the message names it and the fix.
         """
-        if not 0 <= self.port <= 65535:
-            raise ValueError(f"--port must be 0 to 65535, not {self.port}")
         if not self.loopback and not self.token:
             raise ValueError(
                 f"listening on {self.host} needs a token, or anyone could stop jobs: set RANKWATCH_TOKEN or --token "
@@ -197,13 +207,9 @@ class Settings:
             raise ValueError(
                 "--read-only needs a --read-token, which opens it; 'rankwatch open --database FILE' makes one"
             )
-        if self.idle_exit < 0:
-            raise ValueError(f"--idle-exit must be 0 (never) or more, not {self.idle_exit}")
         self._check_sharing()
         self._check_wandb()
         self._check_webhooks()
-        if self.log_level not in ("debug", "info", "warning", "error"):
-            raise ValueError(f"--log-level must be debug, info, warning or error, not {self.log_level!r}")
         return self
 
     def _check_sharing(self) -> None:
@@ -217,8 +223,6 @@ class Settings:
             raise ValueError(
                 f"--lease must be at least 3 (seconds), not {self.lease}: a shorter one ends while the database is busy"
             )
-        if self.retention_days < 0:
-            raise ValueError(f"--retention-days must be 0 (keep all) or more, not {self.retention_days}")
 
     def _check_webhooks(self) -> None:
         webhook.receivers(self.webhook, self.webhook_format)
@@ -227,18 +231,16 @@ class Settings:
             bodies.secret_key(self.webhook_secret)
         if self.external_url is not None:
             http_post.checked(self.external_url, "--external-url")
-        for setting in fields(self):
-            if not setting.name.startswith("webhook_") or self.webhook:
+        for each in fields(self):
+            if not each.name.startswith("webhook_") or self.webhook:
                 continue
-            if getattr(self, setting.name) != setting.default:
-                name = setting.name.removeprefix("webhook_")
+            if getattr(self, each.name) != each.default:
+                name = each.name.removeprefix("webhook_")
                 raise ValueError(f"--webhook-{name} is about webhooks, but there is none: name one with --webhook URL")
 
     def _check_wandb(self) -> None:
         if self.wandb_mode is not None and self.wandb_mode not in wandb.MODES:
             raise ValueError(f"--wandb-mode must be {', '.join(wandb.MODES[:-1])} or disabled, not {self.wandb_mode!r}")
-        if self.wandb_series not in wandb_rows.SERIES:
-            raise ValueError(f"--wandb-series must be {' or '.join(wandb_rows.SERIES)}, not {self.wandb_series!r}")
         given = [name for name in ("entity", "mode", "dir") if getattr(self, f"wandb_{name}")]
         if given and not self.wandb_project and self.wandb_mode != "disabled":
             raise ValueError(
@@ -264,21 +266,15 @@ def parser() -> argparse.ArgumentParser:
         prog="rankwatch monitor",
         description="Serve the monitor: telemetry in, verdicts, page, API and directives for launchers out.",
     )
-    for setting in fields(Settings):
-        default = "" if setting.default in (None, "", ()) else f" (default {setting.default})"
-        flag = "--" + setting.name.replace("_", "-")
-        if setting.default is False:
-            words = f"{setting.metadata['meaning']}; also {variable(setting.name)}"
+    for each in fields(Settings):
+        kind, flag = each.metadata["kind"], "--" + each.name.replace("_", "-")
+        default = "" if each.default in (None, "", (), False) else f" (default {each.default})"
+        words = f"{each.metadata['meaning']}{default}; also {variable(each.name)}"
+        if kind is SWITCH:
             made.add_argument(flag, action="store_true", default=None, help=words)
-            continue
-        made.add_argument(
-            flag,
-            metavar=setting.metadata["metavar"],
-            type=_type(setting),
-            action="append" if _repeated(setting) else "store",
-            default=None,
-            help=f"{setting.metadata['meaning']}{default}; also {variable(setting.name)}",
-        )
+        else:
+            action = "append" if each.default == () else "store"
+            made.add_argument(flag, metavar=kind.metavar, type=argument_type(kind), action=action, help=words)
     return made
 
 
@@ -290,22 +286,17 @@ def read(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """
     given = {name: value for name, value in vars(parser().parse_args(argv)).items() if value is not None}
     values: dict[str, Any] = {}
-    for setting in fields(Settings):
-        raw = environment.get(variable(setting.name))
-        if setting.name in given:
-            values[setting.name] = tuple(given[setting.name]) if _repeated(setting) else given[setting.name]
-        elif raw and _repeated(setting):
-            values[setting.name] = tuple(raw.split())
-        elif raw and setting.default is False:
-            try:
-                values[setting.name] = parse_bool(raw)
-            except ValueError as error:
-                raise ValueError(f"{variable(setting.name)} {error}") from None
+    for each in fields(Settings):
+        raw = environment.get(variable(each.name))
+        if each.name in given:
+            values[each.name] = tuple(given[each.name]) if each.default == () else given[each.name]
+        elif raw and each.default == ():
+            values[each.name] = tuple(raw.split())
         elif raw:
             try:
-                values[setting.name] = _type(setting)(raw)
-            except ValueError:
-                raise ValueError(f"{variable(setting.name)} must be a whole number, not {raw!r}") from None
+                values[each.name] = each.metadata["kind"].read_text(raw)
+            except ValueError as error:
+                raise ValueError(f"{variable(each.name)} {error}") from None
     values.setdefault("token", environment.get("RANKWATCH_TOKEN") or None)
     if "wandb_mode" not in values and values.get("wandb_project"):
         own = environment.get("WANDB_MODE")
@@ -317,13 +308,5 @@ def read(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
 
 def variable(name: str) -> str:
     """The environment variable of a setting."""
-    own = Settings.__dataclass_fields__[name].metadata.get("variable")
-    return f"RANKWATCH_MONITOR_{own or name.upper()}"
-
-
-def _repeated(setting: Field[Any]) -> bool:
-    return isinstance(setting.default, tuple)
-
-
-def _type(setting: Field[Any]) -> type:
-    return int if "int" in str(setting.type) else str
+    (own,) = Settings.__dataclass_fields__[name].metadata["environment"] or (f"RANKWATCH_MONITOR_{name.upper()}",)
+    return str(own)

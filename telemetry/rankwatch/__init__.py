@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from rankwatch.launcher_requests import change_policy, exclude_node, learned_timeouts, stop_job, tell
 from rankwatch.recording.scalars import log
-from rankwatch.recording.sections import heartbeat, mark_complete, progress, section, should_stop, step
+from rankwatch.recording.sections import (
+    heartbeat,
+    mark_complete,
+    preempted,
+    progress,
+    request_stop,
+    section,
+    should_stop,
+    step,
+)
 from rankwatch.session import init, is_initialized, shutdown
 
 if TYPE_CHECKING:
@@ -35,7 +44,9 @@ __all__ = [
     "learned_timeouts",
     "log",
     "mark_complete",
+    "preempted",
     "progress",
+    "request_stop",
     "section",
     "should_stop",
     "shutdown",

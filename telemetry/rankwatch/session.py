@@ -18,6 +18,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -93,7 +94,9 @@ def init(
             loaded, problems = settings.load(overrides)
             for problem in problems:
                 _log.warning("%s", problem)
-            if not loaded.disabled:
+            if not loaded.disabled and not getattr(sys, "_is_gil_enabled", _true)():
+                _log.warning("this Python runs without the GIL: the rank is not monitored (PYTHON_GIL=1 enables it)")
+            elif not loaded.disabled:
                 _session = _Session(loaded, dict(attributes or {}))
                 _hook()
                 uncaught.install()
@@ -202,6 +205,10 @@ class _Session:
         if self.exporter is not None:
             self.exporter.stop(LAST_REPORT)
         self.recorder.disconnect()
+
+
+def _true() -> bool:
+    return True
 
 
 def _nothing(*_: object) -> None:

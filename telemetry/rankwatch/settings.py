@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from rankwatch.contract import access, intervals, semconv
 from rankwatch.contract import env as environment
 from rankwatch.contract.enums import KernelSource
-from rankwatch.contract.policy import parse_ranks
+from rankwatch.contract.policy import RANKS
+from rankwatch.contract.schema import PAIRS, SWITCH, TEXT, URL, choice, seconds, setting, whole
 
 MAX_RANKS: Final = 2**31
 MAX_PROFILING_INTERVAL: Final = 1_000_000
@@ -25,262 +26,146 @@ MAX_PROFILING_INTERVAL: Final = 1_000_000
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
-def _setting(default: Any, unit: str, meaning: str, *variables: str, read: Callable[[str], Any]) -> Any:
-    """One setting; ``read`` parses its text and raises ``ValueError`` with a description of valid values."""
-    return field(default=default, metadata={"unit": unit, "meaning": meaning, "environment": variables, "read": read})
-
-
-def _text(raw: str) -> str:
-    return raw
-
-
-def _flag(raw: str) -> bool:
-    try:
-        return environment.parse_bool(raw)
-    except ValueError:
-        raise ValueError("true or false") from None
-
-
-def _url(raw: str) -> str:
-    parts = urlsplit(raw)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("an http:// or https:// address")
-    return raw.rstrip("/")
-
-
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def read(raw: str) -> int:
-        try:
-            value = int(raw)
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            raise ValueError(f"a whole number from {low} to {high}")
-        return value
-
-    return read
-
-
-def _seconds(low: float, high: float) -> Callable[[str], float]:
-    def read(raw: str) -> float:
-        try:
-            value = float(raw)
-        except ValueError:
-            value = float("nan")
-        if not low <= value <= high:
-            raise ValueError(f"a number of seconds from {low:g} to {high:g}")
-        return value
-
-    return read
-
-
-def _compression(raw: str) -> str:
-    if raw.lower() not in ("none", "gzip", "deflate"):
-        raise ValueError("none, gzip or deflate")
-    return raw.lower()
-
-
-def _kernel_source(raw: str) -> str:
-    try:
-        return KernelSource(raw.lower())
-    except ValueError:
-        raise ValueError(f"one of {', '.join(KernelSource)}") from None
-
-
-def _ranks(raw: str) -> str:
-    try:
-        return str(parse_ranks(raw))
-    except ValueError:
-        raise ValueError("all, none or ranks such as 0,8-15") from None
-
-
-def _pairs(raw: str) -> dict[str, str]:
-    pairs = [part.partition("=") for part in raw.split(",") if part.strip()]
-    if not all(mark and name.strip() for name, mark, _ in pairs):
-        raise ValueError("written NAME=VALUE,NAME=VALUE")
-    return {name.strip(): unquote(value.strip()) for name, _, value in pairs}
-
-
-_RANK_NUMBER = _integer(0, MAX_RANKS)
+_NUMBER: Final = whole(0, MAX_RANKS)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The settings of one process, from arguments and environment."""
 
-    disabled: bool = _setting(False, "", "do nothing at all: no slots, no export", "RANKWATCH_DISABLED", read=_flag)
-    monitor: str | None = _setting(
-        None,
-        "",
-        "base address of the monitor, to which telemetry goes by OTLP/HTTP",
-        environment.MONITOR_URL,
-        read=_url,
+    disabled: bool = setting(False, SWITCH, "do nothing at all: no slots, no export", env=("RANKWATCH_DISABLED",))
+    monitor: str | None = setting(
+        None, URL, "base address of the monitor, to which telemetry goes by OTLP/HTTP", env=(environment.MONITOR_URL,)
     )
-    collector: str | None = _setting(
+    collector: str | None = setting(
         None,
-        "",
+        URL,
         "base address of an OpenTelemetry Collector that telemetry goes to instead, with the headers of "
         "OTEL_EXPORTER_OTLP_HEADERS; it sends it on to the monitor",
-        environment.COLLECTOR_URL,
-        read=_url,
+        env=(environment.COLLECTOR_URL,),
     )
-    token: str | None = _setting(
-        None, "", "bearer token that the monitor asks for; sent to it alone", environment.TOKEN, read=_text
+    token: str | None = setting(
+        None, TEXT, "bearer token that the monitor asks for; sent to it alone", env=(environment.TOKEN,)
     )
-    job_id: str | None = _setting(
+    job_id: str | None = setting(
         None,
-        "",
+        TEXT,
         "identity of the job, equal on all its ranks and kept by chained retries",
-        environment.JOB_ID,
-        "SLURM_JOB_ID",
-        "TORCHELASTIC_RUN_ID",
-        read=_text,
+        env=(environment.JOB_ID, "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"),
     )
-    job_name: str | None = _setting(
-        None, "", "name of the job for people", environment.JOB_NAME, "OTEL_SERVICE_NAME", read=_text
+    job_name: str | None = setting(
+        None, TEXT, "name of the job for people", env=(environment.JOB_NAME, "OTEL_SERVICE_NAME")
     )
-    attempt: int = _setting(
-        1, "", "which start of the ranks this is, counted over the whole job", environment.ATTEMPT, read=_RANK_NUMBER
+    attempt: int = setting(
+        1, _NUMBER, "which start of the ranks this is, counted over the whole job", env=(environment.ATTEMPT,)
     )
-    rank: int = _setting(
-        0, "", "global rank of this process", "RANKWATCH_RANK", "RANK", "SLURM_PROCID", read=_RANK_NUMBER
+    rank: int = setting(0, _NUMBER, "global rank of this process", env=("RANKWATCH_RANK", "RANK", "SLURM_PROCID"))
+    local_rank: int = setting(
+        0, _NUMBER, "rank on this node", env=("RANKWATCH_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID")
     )
-    local_rank: int = _setting(
-        0, "", "rank on this node", "RANKWATCH_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID", read=_RANK_NUMBER
+    world_size: int = setting(
+        1, whole(1, MAX_RANKS), "number of ranks", env=("RANKWATCH_WORLD_SIZE", "WORLD_SIZE", "SLURM_NTASKS")
     )
-    world_size: int = _setting(
-        1,
-        "",
-        "number of ranks",
-        "RANKWATCH_WORLD_SIZE",
-        "WORLD_SIZE",
-        "SLURM_NTASKS",
-        read=_integer(1, MAX_RANKS),
-    )
-    export_interval: float = _setting(
+    export_interval: float = setting(
         intervals.EXPORT_SECONDS,
-        "s",
+        seconds(0.05, 3600.0),
         "time between two exports; unless it is given, longer in a job of more than 4,096 ranks",
-        "RANKWATCH_EXPORT_INTERVAL",
-        read=_seconds(0.05, 3600.0),
+        env=("RANKWATCH_EXPORT_INTERVAL",),
     )
-    span_stride: int = _setting(
+    span_stride: int = setting(
         intervals.SPAN_STRIDE,
-        "{step}",
+        whole(0, MAX_RANKS),
         "sections of every n-th step are sent as spans; 0 sends none",
-        "RANKWATCH_SPAN_STRIDE",
-        read=_integer(0, MAX_RANKS),
-    )
-    slots_dir: str | None = _setting(
-        None,
-        "",
-        "folder of the slot files that this node's launcher reads",
-        environment.SLOTS_DIR,
-        read=_text,
-    )
-    stack_signal: int | None = _setting(
-        None,
-        "",
-        "number of the signal on which all Python stacks are written into the slots folder",
-        environment.STACK_SIGNAL,
-        read=_integer(1, 64),
-    )
-    stop_signal: int | None = _setting(
-        None,
-        "",
-        'number of the signal that the rank takes for "save and stop"; set where a scheduler signals the ranks',
-        environment.STOP_SIGNAL,
-        read=_integer(1, 64),
-    )
-    control_plane: bool = _setting(
-        True,
-        "",
-        "let the launcher ask torch how far each process group has come (torch's worker control plane)",
-        "RANKWATCH_CONTROL_PLANE",
-        read=_flag,
-    )
-    kernel_timings: str = _setting(
-        "auto",
-        "",
-        "where kernel timings come from: auto, cupti, kineto or off",
-        "RANKWATCH_KERNEL_TIMINGS",
-        read=_kernel_source,
-    )
-    profiling_interval: int = _setting(
-        0,
         "{step}",
+        env=("RANKWATCH_SPAN_STRIDE",),
+    )
+    slots_dir: str | None = setting(
+        None, TEXT, "folder of the slot files that this node's launcher reads", env=(environment.SLOTS_DIR,)
+    )
+    stack_signal: int | None = setting(
+        None,
+        whole(1, 64),
+        "number of the signal on which all Python stacks are written into the slots folder",
+        env=(environment.STACK_SIGNAL,),
+    )
+    stop_signal: int | None = setting(
+        None,
+        whole(1, 64),
+        'number of the signal that the rank takes for "save and stop"; set where a scheduler signals the ranks',
+        env=(environment.STOP_SIGNAL,),
+    )
+    control_plane: bool = setting(
+        True,
+        SWITCH,
+        "let the launcher ask torch how far each process group has come (torch's worker control plane)",
+        env=("RANKWATCH_CONTROL_PLANE",),
+    )
+    kernel_timings: str = setting(
+        "auto",
+        choice(KernelSource),
+        "where kernel timings come from: auto, cupti, kineto or off",
+        env=("RANKWATCH_KERNEL_TIMINGS",),
+    )
+    profiling_interval: int = setting(
+        0,
+        whole(0, MAX_PROFILING_INTERVAL),
         "steps in a window, of which the last is profiled; 0: a power of two that makes about 10 s",
-        "RANKWATCH_PROFILING_INTERVAL",
-        read=_integer(0, MAX_PROFILING_INTERVAL),
+        "{step}",
+        env=("RANKWATCH_PROFILING_INTERVAL",),
     )
-    profiled_ranks: str = _setting(
-        "all",
-        "",
-        "ranks that are profiled: all, none, or 0,8-15",
-        "RANKWATCH_PROFILED_RANKS",
-        read=_ranks,
+    profiled_ranks: str = setting(
+        "all", RANKS, "ranks that are profiled: all, none, or 0,8-15", env=("RANKWATCH_PROFILED_RANKS",)
     )
-    report_interval: float = _setting(
-        300.0,
-        "s",
-        "time between two reports of kernel timings",
-        "RANKWATCH_REPORT_INTERVAL",
-        read=_seconds(1.0, 86400.0),
+    report_interval: float = setting(
+        300.0, seconds(1.0, 86400.0), "time between two reports of kernel timings", env=("RANKWATCH_REPORT_INTERVAL",)
     )
-    trace_dir: str | None = _setting(
+    trace_dir: str | None = setting(
         None,
-        "",
+        TEXT,
         "folder for the traces of suspects, by default rankwatch.UID/traces, private, in the temporary folder",
-        "RANKWATCH_TRACE_DIR",
-        read=_text,
+        env=("RANKWATCH_TRACE_DIR",),
     )
-    inject: str | None = _setting(
-        None, "", "fault to inject on purpose (rankwatch.faults)", "RANKWATCH_INJECT", read=_text
-    )
-    otel_disabled: bool = _setting(False, "", "export nothing", "OTEL_SDK_DISABLED", read=_flag)
-    resource_attributes: Mapping[str, str] | None = _setting(
+    inject: str | None = setting(None, TEXT, "fault to inject on purpose (rankwatch.faults)", env=("RANKWATCH_INJECT",))
+    otel_disabled: bool = setting(False, SWITCH, "export nothing", env=("OTEL_SDK_DISABLED",))
+    resource_attributes: Mapping[str, str] | None = setting(
         None,
-        "",
+        PAIRS,
         "further resource attributes, dl.tensor_parallel.rank for example",
-        "OTEL_RESOURCE_ATTRIBUTES",
-        read=_pairs,
+        env=("OTEL_RESOURCE_ATTRIBUTES",),
     )
-    otlp_endpoint: str | None = _setting(
+    otlp_endpoint: str | None = setting(
         None,
-        "",
+        URL,
         "base address of an OTLP/HTTP receiver, used when no monitor is named",
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        read=_url,
+        env=("OTEL_EXPORTER_OTLP_ENDPOINT",),
     )
-    otlp_metrics_endpoint: str | None = _setting(
-        None, "", "full address for metrics alone", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", read=_url
+    otlp_metrics_endpoint: str | None = setting(
+        None, URL, "full address for metrics alone", env=("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",)
     )
-    otlp_traces_endpoint: str | None = _setting(
-        None, "", "full address for spans alone", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", read=_url
+    otlp_traces_endpoint: str | None = setting(
+        None, URL, "full address for spans alone", env=("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",)
     )
-    otlp_headers: Mapping[str, str] | None = _setting(
-        None, "", "headers sent with each request", "OTEL_EXPORTER_OTLP_HEADERS", read=_pairs
+    otlp_headers: Mapping[str, str] | None = setting(
+        None, PAIRS, "headers sent with each request", env=("OTEL_EXPORTER_OTLP_HEADERS",)
     )
-    otlp_certificate: str | None = _setting(
-        None, "", "file of the certificates to trust", environment.CA_FILE, "OTEL_EXPORTER_OTLP_CERTIFICATE", read=_text
+    otlp_certificate: str | None = setting(
+        None, TEXT, "file of the certificates to trust", env=(environment.CA_FILE, "OTEL_EXPORTER_OTLP_CERTIFICATE")
     )
-    otlp_client_certificate: str | None = _setting(
+    otlp_client_certificate: str | None = setting(
         None,
-        "",
+        TEXT,
         "file of our own certificate",
-        environment.CLIENT_CERTIFICATE,
-        "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
-        read=_text,
+        env=(environment.CLIENT_CERTIFICATE, "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"),
     )
-    otlp_client_key: str | None = _setting(
-        None, "", "file of its private key", environment.CLIENT_KEY, "OTEL_EXPORTER_OTLP_CLIENT_KEY", read=_text
+    otlp_client_key: str | None = setting(
+        None, TEXT, "file of its private key", env=(environment.CLIENT_KEY, "OTEL_EXPORTER_OTLP_CLIENT_KEY")
     )
-    otlp_compression: str = _setting(
-        "none", "", "none, gzip or deflate", "OTEL_EXPORTER_OTLP_COMPRESSION", read=_compression
+    otlp_compression: str = setting(
+        "none", choice(("none", "gzip", "deflate")), "none, gzip or deflate", env=("OTEL_EXPORTER_OTLP_COMPRESSION",)
     )
     # OpenTelemetry's specification counts this in milliseconds, its Python exporter in seconds; this is Python.
-    otlp_timeout: float = _setting(
-        2.0, "s", "longest wait for an answer to an export", "OTEL_EXPORTER_OTLP_TIMEOUT", read=_seconds(0.05, 10.0)
+    otlp_timeout: float = setting(
+        2.0, seconds(0.05, 10.0), "longest wait for an answer to an export", env=("OTEL_EXPORTER_OTLP_TIMEOUT",)
     )
 
     @property
@@ -318,16 +203,15 @@ def load(
     given = {name: value for name, value in (overrides or {}).items() if value is not None}
     problems: list[str] = []
     values: dict[str, Any] = {}
-    for setting in fields(Settings):
-        sources = [(f"{setting.name}=", given[setting.name])] if setting.name in given else []
-        sources += [(name, env[name]) for name in setting.metadata["environment"] if env.get(name, "").strip()]
+    for each in fields(Settings):
+        sources = [(f"{each.name}=", given[each.name])] if each.name in given else []
+        sources += [(name, env[name]) for name in each.metadata["environment"] if env.get(name, "").strip()]
         for source, raw in sources:
             try:
-                values[setting.name] = setting.metadata["read"](str(raw).strip())
+                values[each.name] = each.metadata["kind"].read_text(str(raw).strip())
                 break
-            except ValueError as expected:
-                shown = "" if setting.name in ("token", "otlp_headers") else f", not {raw!r}"
-                problems.append(f"{source} must be {expected}{shown}; it is ignored")
+            except ValueError as error:
+                problems.append(f"{source} {error}; it is ignored")
     if values.get("job_id") == "none" and not env.get(environment.JOB_ID):
         del values["job_id"]  # torchrun's value for a missing rendezvous id
     values.setdefault("job_id", _shared_by_all_ranks(env))

@@ -236,7 +236,7 @@ READERS: Final[dict[str, Reader]] = {
     "node/rank_requests.py::_read": Reader(REQUEST, request_of_a_rank),
     "outcome.py::from_json": Reader(asdict(Outcome(FINISHED, 0)), lambda c, _: Outcome.from_json(c)),
     "prewarm/handle.py::_next": Reader(
-        {"imported": "torch", "error": "", "read": ["HOME"], "seconds": 1.5, "printed": 3, "started": 0},
+        {"imported": "torch", "error": "", "printed": 3, "started": 0},
         answer_of_a_worker, (OSError,),
     ),
     "schedulers/slurm_batch.py::past": Reader(LAUNCH, launches),
@@ -380,7 +380,7 @@ def test_a_worker_that_sends_what_is_no_answer_disables_the_pool(sends: bytes) -
     killed: list[bool] = []
 
     class Worker:
-        busy, imported, read, seconds, _connection, _data = "torch", [], set(), 0.0, ours, b""
+        busy, imported, _connection, _data = "torch", [], ours, b""
         answers, _next, _read = PrewarmedWorker.answers, PrewarmedWorker._next, PrewarmedWorker._read
 
         def kill(self) -> None:

@@ -85,6 +85,25 @@ def test_a_finished_job_is_not_run_again(submit: Submit, tmp_path: Path) -> None
     assert list(tmp_path.glob("*/outcome-*")) == []
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_node_that_is_dead_does_not_hold_the_others_after_the_end(submit: Submit, cluster: Cluster) -> None:
+    job = submit([FINISHED | {"frozen": "n1"}])
+    try:
+        job.until_printed("the job is over, and srun still waits for a node")
+        printed = job.until_printed("done: the job has finished")
+        assert "launch 1 on n1" in printed
+        wait_for(lambda: "idle" in cluster.command("sinfo", "--noheader", "--nodes=n0", "--format=%T"), "n0 is free")
+    finally:
+        for pid, _ in processes(job, lambda line: "rankwatch" in line[1] if len(line) > 1 else False):
+            os.kill(procfs_parent(pid), signal.SIGCONT)
+            os.kill(pid, signal.SIGCONT)
+
+
+def procfs_parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 @pytest.mark.parametrize("code", [93, 17])
 def test_a_job_that_must_not_be_run_again_is_not(submit: Submit, code: int) -> None:
     job = submit([FAILED | {"code": code}], line="")

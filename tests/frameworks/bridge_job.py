@@ -87,7 +87,9 @@ def main() -> None:
     type(tensor_parallel.get_cuda_rng_tracker()).fork = lambda *_: contextlib.nullcontext()
     torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment,return-value]
     if rank == 0:
-        print(f"<pretrain of {pretrain.__file__}>", f"<in process of {in_process.__file__}>", flush=True)
+        print(
+            f"<pretrain of {pretrain.__file__}>", f"<in process of {getattr(in_process, '__file__', None)}>", flush=True
+        )
     config = TransformerConfig(
         num_layers=2, hidden_size=32, num_attention_heads=4, use_cpu_initialization=True, pipeline_dtype=torch.float32
     )

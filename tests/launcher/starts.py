@@ -44,12 +44,11 @@ class Starts:
 
     folder: Path
     base: tuple[str, ...] = ("json",)
-    modules: tuple[str, ...] = ()
     pools: list[PrewarmPool] = field(default_factory=list)
     handlers: list[SubprocessHandler] = field(default_factory=list)
 
     def pool(self, **options: object) -> PrewarmPool:
-        settings = PrewarmSettings(self.modules, **options)  # type: ignore[arg-type]
+        settings = PrewarmSettings(**options)  # type: ignore[arg-type]
         self.pools.append(PrewarmPool(settings, dict, base=self.base, settle_seconds=0.0))
         return self.pools[-1]
 
@@ -61,7 +60,7 @@ class Starts:
     def ready(self, pool: PrewarmPool, args: Sequence[str], env: Mapping[str, str] | None = None) -> PrewarmPool:
         """Tick until an interpreter has imported everything, or until the pool is off."""
         self.wish(pool, args, env)
-        modules = {*self.base, *self.modules}
+        modules = set(self.base)
 
         def step() -> bool:
             pool.tick()

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import pytest
 
+from rankwatch.contract.schema import SECONDS
 from rankwatch_launcher import options
 
 
 @pytest.mark.parametrize(("text", "value"), [("0", 0), ("7", 7), ("007", 7), ("10000", 10_000)])
 def test_a_count(text: str, value: int) -> None:
-    assert options.whole_number(text) == value
+    assert options.COUNT.read_text(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "-1", "+1", "1.0", "1e3", "10001", "²", "٣", "many"])
 def test_what_is_no_count(text: str) -> None:
     with pytest.raises(ValueError, match="whole number from 0 to 10000"):
-        options.whole_number(text)
+        options.COUNT.read_text(text)
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "nan", "inf", "soon", ""])
 def test_what_is_no_positive_number_of_seconds(text: str) -> None:
-    assert options.seconds("0.5") == 0.5
+    assert SECONDS.read_text("0.5") == 0.5
     with pytest.raises(ValueError):
-        options.seconds(text)
+        SECONDS.read_text(text)
 
 
 @pytest.mark.parametrize("text", ["SIGTERM", "TERM", "term", " sigterm ", "15"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import ast
 import signal
 import tempfile
 from datetime import timedelta
@@ -115,3 +117,41 @@ def test_error_files_of_many_attempts_stay_only_where_somebody_asked_for_a_folde
     own = not asked_for and redirects is Std.NONE
     first = torch_compat.KEPT_ATTEMPTS - 1 if own else 0
     assert found == set(range(first, 2 * torch_compat.KEPT_ATTEMPTS))
+
+
+LAUNCHER = Path(torch_compat.__file__).parent
+OTHERS_NAMES = {"_fields", *dir(argparse), *dir(argparse.ArgumentParser()), *dir(argparse.ArgumentParser()._optionals)}
+"""Private names of the standard library: of a named tuple, and of argparse."""
+OF_REPORTS = {"_all_gather_base", "_allgather_base", "_reduce_scatter_base", "_worker_loop"}
+"""Words in dumps and stacks, which the launcher reads and does not call."""
+
+
+def test_the_list_of_private_names_is_complete() -> None:
+    """Compared with what the launcher's source accesses, as an attribute, in an import or as the text of one."""
+    own, accessed = set(), set()
+    for tree in [ast.parse(file.read_text()) for file in LAUNCHER.rglob("*.py")]:
+        listed = {id(n) for a in ast.walk(tree) if _lists(a) for n in ast.walk(a)}
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                own.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                own.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                (own if isinstance(node.ctx, ast.Store) and _is_self(node.value) else accessed).add(node.attr)
+            elif isinstance(node, ast.ImportFrom):
+                accessed |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in listed:
+                accessed.add(node.value)
+    listed_names = {*torch_compat.PRIVATE_METHODS, *torch_compat.PRIVATE_ATTRIBUTES, *torch_compat.OPTIONAL}
+    private = {n for n in accessed if n.isidentifier() and n.startswith("_") and not n.startswith(("__", "_rankwatch"))}
+    assert private - own - OTHERS_NAMES - OF_REPORTS <= listed_names
+    assert listed_names - accessed - own == set()
+
+
+def _lists(node: ast.AST) -> bool:
+    names = {"PRIVATE_METHODS", "PRIVATE_ATTRIBUTES", "OPTIONAL"}
+    return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id in names
+
+
+def _is_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"

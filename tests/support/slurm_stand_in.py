@@ -2,8 +2,8 @@
 
 Its first argument is ``run``, and a test names it ``rankwatch``: it must be found as launchers are. What it does in its
 n-th launch stands in ``plan.json``, item n, where the job runs: the fields of an Outcome, and ``until``, what it
-waits for first. ``asked``: that one of the launchers gets SIGTERM. A rank beside it, which SIGTERM would end, must be
-unharmed.
+waits for first. ``asked``: that one of the launchers gets SIGTERM. ``frozen``: a node that answers no more. A rank
+beside it, which SIGTERM would end, must be unharmed.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda _number, _frame: asked.set())
     rank = subprocess.Popen([sys.executable, "-c", RANK], stdin=subprocess.PIPE)
     log(f"launch {number + 1} on {node}, job {os.environ['RANKWATCH_JOB_ID']}")
+    if planned.pop("frozen", "") == node:
+        for pid in (os.getppid(), os.getpid()):  # the step's daemon too
+            os.kill(pid, signal.SIGSTOP)
     if planned.pop("until", "") == "asked":
         while not asked.wait(0.05) and not agreed.exists():
             pass

@@ -13,7 +13,15 @@ import rankwatch
 from rankwatch import session
 from rankwatch.contract import env as environment
 from rankwatch.recording import sections
-from rankwatch.recording.shared_slots import PHASE, PHASE_RUNNING, PHASE_SHUT_DOWN, STOP_STEP, Slots, read
+from rankwatch.recording.shared_slots import (
+    PHASE,
+    PHASE_RUNNING,
+    PHASE_SHUT_DOWN,
+    STOP_PREEMPTS,
+    STOP_STEP,
+    Slots,
+    read,
+)
 
 
 @pytest.fixture
@@ -229,3 +237,32 @@ def test_a_script_that_ends_sends_its_last_report_without_a_word() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout, done.stderr) == ("", "")
     assert time.monotonic() - begin < 20
+
+
+def test_a_python_without_the_gil_is_refused_in_one_line(
+    slots_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Counters are increased by ``words[i] += n``, of which two threads at once would lose one."""
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    rankwatch.init()
+    assert not rankwatch.is_initialized()
+    assert not list(slots_dir.iterdir())
+    (record,) = [each for each in caplog.records if each.name == "rankwatch"]
+    assert "PYTHON_GIL=1" in record.getMessage()
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: True, raising=False)
+    rankwatch.init()
+    assert rankwatch.is_initialized()
+
+
+def test_a_stop_is_requested_and_told_apart_from_an_order(slots_dir: Path) -> None:
+    rankwatch.request_stop()
+    assert not rankwatch.preempted(), "nothing happens before init()"
+    rankwatch.init()
+    slots = Slots.open(slots_dir / "0.slots")
+    rankwatch.request_stop()
+    seen = read(slots)
+    assert seen is not None
+    assert seen.stop_signalled
+    assert not rankwatch.preempted()
+    slots.words[STOP_PREEMPTS] = 1
+    assert rankwatch.preempted()

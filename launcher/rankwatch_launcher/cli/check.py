@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from rankwatch.cli.parser import Parser
+from rankwatch.cli.parser import Parser, argument_type
 from rankwatch.contract.node_checks import CheckName, CheckResult, CheckState, sentence
+from rankwatch.contract.schema import SECONDS
 from rankwatch_launcher import options
 from rankwatch_launcher.checks.check import CheckedNode
 from rankwatch_launcher.checks.gate import variables_of
@@ -62,7 +63,7 @@ def check(argv: Sequence[str]) -> int:
 
 def _local(args: argparse.Namespace) -> tuple[CheckResult, ...]:
     run = CheckRun()
-    paths = tuple(path for each in args.check_path for path in options.paths(each))
+    paths = tuple(path for each in args.check_path for path in options.PATHS.read_text(each))
     node = CheckedNode(paths=paths, command=args.check_command, variables=variables_of(os.environ))
     run.begin(asdict(node), NAMES)
     return run.wait()
@@ -121,13 +122,17 @@ def parser(environment: Mapping[str, str] = os.environ) -> argparse.ArgumentPars
     made.add_argument("--node-name", default="", metavar="NAME", help="of this node in the table (default: its host's)")
     made.add_argument(
         "--join-timeout",
-        type=_seconds,
+        type=argument_type(SECONDS),
         default=JOIN_SECONDS,
         metavar="SECONDS",
         help="wait for the nodes (default: 120)",
     )
     made.add_argument(
-        "--round-timeout", type=_seconds, default=10.0, metavar="SECONDS", help="limit of one round (default: 10)"
+        "--round-timeout",
+        type=argument_type(SECONDS),
+        default=10.0,
+        metavar="SECONDS",
+        help="limit of one round (default: 10)",
     )
     made.add_argument(
         "--check-path",
@@ -155,10 +160,3 @@ def _nnodes(text: str) -> tuple[int, int]:
     if not 1 <= found[0] <= found[1]:
         raise argparse.ArgumentTypeError(f"must be a number of nodes such as 4 or 2:4, not {text!r}")
     return found
-
-
-def _seconds(text: str) -> float:
-    try:
-        return options.seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

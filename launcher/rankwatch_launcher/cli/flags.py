@@ -9,28 +9,23 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
 from collections import deque
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from dataclasses import Field, fields
-from enum import Enum
 from typing import Any, Final
 
+from rankwatch.cli.parser import argument_type
 from rankwatch.contract.env import parse_bool
-from rankwatch.contract.policy import Policy, parse_section_timeouts
+from rankwatch.contract.policy import Policy
+from rankwatch.contract.schema import SECTIONS, SWITCH, kinds, parse_section_timeouts
 from rankwatch.faults.spec import VARIABLE, parse_all
 from rankwatch_launcher.log import logger
-from rankwatch_launcher.options import PREWARM_MEMORY, Options, PrewarmSettings
+from rankwatch_launcher.options import NODE_CHECK, PREWARM_MEMORY, PrewarmSettings
 from rankwatch_launcher.procfs import GIB
 
 PREFIX: Final = "RANKWATCH_"
-SECTIONS: Final = "section_timeouts"
-OFF: Final = ("none", "off")
 TORCHRUN_FLAG: Final = "max_restarts"
 """Set by torchrun's own flag."""
-INTEGERS: Final = tuple(each.name for each in fields(Policy) if type(each.default) is int)
-STRINGS: Final = tuple(each.name for each in fields(Policy) if isinstance(each.default, str))
-"""Settings for which "off" and "none" are ordinary values."""
 NOTHING: Final[Mapping[str, Any]] = {}
 FOREIGN_SWITCHES: Final = (
     *("-h", "--help", "--standalone", "-m", "--module", "--virtual-local-rank", "--virtual_local_rank"),
@@ -41,10 +36,8 @@ FOREIGN_SWITCHES: Final = (
 
 STANDBY: Final = "RANKWATCH_STANDBY"
 AUTOMATIC: Final = "auto"
-STANDBY_MODULES: Final = "RANKWATCH_STANDBY_MODULES"
 STANDBY_MEMORY: Final = "RANKWATCH_STANDBY_MEMORY"
 DEFAULT_SIZE: Final = f"{PREWARM_MEMORY / GIB:g}"
-MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 class _SectionTimeouts(argparse.Action):
@@ -88,104 +81,50 @@ def policy_groups() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     return ACTIONS, tuple(n for n in names if n not in ACTIONS and n not in stragglers), stragglers
 
 
-def add_policy_flags(group: argparse._ArgumentGroup, names: Sequence[str]) -> None:
-    """Add one flag for each of these policy values."""
-    for setting in fields(Policy):
-        if setting.name not in names:
+def add_flags(group: argparse._ArgumentGroup, of: type[Any], names: Collection[str] | None = None) -> None:
+    """Add one flag for each setting of a dataclass, or for those of these names."""
+    for each in fields(of):
+        if not each.metadata or (names is not None and each.name not in names):
             continue
-        flag, dest = "--" + setting.name.replace("_", "-"), setting.name
-        meaning = _help(setting)
-        if setting.name == SECTIONS:
-            group.add_argument(
-                "--section-timeout",
-                "--section-timeouts",
-                dest=dest,
-                action=_SectionTimeouts,
-                metavar="NAME=SECONDS",
-                default=argparse.SUPPRESS,
-                help=meaning + "; may be repeated or separated by commas",
-            )
-        elif isinstance(setting.default, bool):
-            group.add_argument(
-                flag, dest=dest, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=meaning
-            )
+        kind, flag = each.metadata["kind"], "--" + each.name.replace("_", "-")
+        common: dict[str, Any] = {"dest": each.name, "default": argparse.SUPPRESS, "help": _help(each)}
+        if kind is SWITCH:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
+        elif kind is SECTIONS:
+            group.add_argument(flag.removesuffix("s"), flag, action=_SectionTimeouts, metavar=kind.metavar, **common)
+        elif kind is NODE_CHECK:
+            group.add_argument(flag, nargs="?", const=each.default, choices=kind.choices, **common)
+            group.add_argument(f"--no-{flag[2:]}", action="store_const", const="off", **common | {"help": None})
         else:
-            metavar = "SECONDS" if setting.metadata["unit"] == "s" else _metavar(setting)
-            group.add_argument(
-                flag, dest=dest, type=_reader(setting.name), metavar=metavar, default=argparse.SUPPRESS, help=meaning
-            )
+            action = "store" if each.default != () else _Collected
+            group.add_argument(flag, type=argument_type(kind), action=action, metavar=kind.metavar, **common)
 
 
-def add_option_flags(group: argparse._ArgumentGroup) -> None:
-    """Add one flag for each of the launcher's options that has a meaning."""
-    for option in fields(Options):
-        if not option.metadata:
-            continue
-        flag, meaning = "--" + option.name.replace("_", "-"), option.metadata["meaning"].replace("%", "%%")
-        if isinstance(option.default, bool):
-            switch: Any = argparse.BooleanOptionalAction if option.default else "store_true"
-            group.add_argument(flag, dest=option.name, action=switch, default=argparse.SUPPRESS, help=meaning)
-            continue
-        if choices := option.metadata["choices"]:
-            group.add_argument(
-                flag,
-                dest=option.name,
-                nargs="?",
-                const=option.default,
-                choices=choices,
-                default=argparse.SUPPRESS,
-                help=f"{meaning} (default: {option.default})",
-            )
-            group.add_argument(
-                f"--no-{flag[2:]}", dest=option.name, action="store_const", const=OFF[1], default=argparse.SUPPRESS
-            )
-            continue
-        if isinstance(option.default, tuple):
-            group.add_argument(
-                flag,
-                dest=option.name,
-                type=_argument(option.metadata["read"]),
-                action=_Collected,
-                metavar=option.metadata["metavar"],
-                default=argparse.SUPPRESS,
-                help=meaning,
-            )
-            continue
-        unit = f" {option.metadata['unit']}".rstrip()
-        group.add_argument(
-            flag,
-            dest=option.name,
-            type=_argument(option.metadata["read"]),
-            metavar=option.metadata["metavar"],
-            default=argparse.SUPPRESS,
-            help=meaning if option.default == "" else f"{meaning} (default: {_short(option.default)}{unit})",
-        )
-
-
-def set_options(
+def given(
+    of: type[Any],
     args: argparse.Namespace,
     environment: Mapping[str, str],
     *,
     foreign: Mapping[str, Any] = NOTHING,
     file: Mapping[str, Any] = NOTHING,
 ) -> dict[str, Any]:
-    """The launcher's options that are set, by flag or by ``RANKWATCH_<NAME>``.
+    """The settings of a dataclass that are set, by flag or by ``RANKWATCH_<NAME>``.
 
     Raises:
         ValueError: an environment variable is invalid; the text names it.
     """
-    given: dict[str, Any] = {}
-    for option in fields(Options):
-        variable = PREFIX + option.name.upper()
-        if option.metadata and (text := environment.get(variable, "")):
+    variables: dict[str, Any] = {}
+    flagged: dict[str, Any] = {}
+    for name, kind in kinds(of).items():
+        variable = PREFIX + name.upper()
+        if text := environment.get(variable, ""):
             try:
-                given[option.name] = (
-                    parse_bool(text) if isinstance(option.default, bool) else option.metadata["read"](text)
-                )
+                variables[name] = kind.read_text(text)
             except ValueError as error:
                 raise ValueError(f"{variable}: {error}") from None
-    flagged = {f.name: getattr(args, f.name) for f in fields(Options) if f.metadata and hasattr(args, f.name)}
-    return {**file, **given, **foreign, **flagged}
+        if name != TORCHRUN_FLAG and hasattr(args, name):
+            flagged[name] = getattr(args, name)
+    return {**file, **variables, **foreign, **flagged}
 
 
 def before_script(argv: Sequence[str], group: argparse._ArgumentGroup | argparse.ArgumentParser) -> list[str]:
@@ -229,50 +168,17 @@ def _abbreviated(word: str, known: Mapping[str, argparse.Action]) -> argparse.Ac
     return next(iter(meant.values())) if len(meant) == 1 else None
 
 
-def set_policy(
-    args: argparse.Namespace,
-    environment: Mapping[str, str],
-    *,
-    foreign: Mapping[str, Any] = NOTHING,
-    file: Mapping[str, Any] = NOTHING,
-) -> dict[str, Any]:
-    """The policy values that are set, by flag or by ``RANKWATCH_<NAME>``, as JSON types.
-
-    Raises:
-        ValueError: an environment variable is invalid; the text names it.
-    """
-    given: dict[str, Any] = {}
-    flagged: dict[str, Any] = {}
-    for setting in fields(Policy):
-        variable = PREFIX + setting.name.upper()
-        if text := environment.get(variable, ""):
-            try:
-                given[setting.name] = _parse(setting, text)
-                Policy().changed({setting.name: given[setting.name]})
-            except ValueError as error:
-                raise ValueError(f"{variable}: {error}") from None
-        if setting.name != TORCHRUN_FLAG and hasattr(args, setting.name):
-            flagged[setting.name] = getattr(args, setting.name)
-    return {**file, **given, **foreign, **flagged}
-
-
 # The standby ----------------------------------------------------------------------------------------------------------
 
 
 def add_standby_flags(group: argparse._ArgumentGroup) -> None:
-    """Add the flags of prewarmed workers. Modules have a flag of their own: the script's name follows ``--standby``."""
+    """Add the flags of prewarmed workers."""
     group.add_argument(
         "--standby",
         action=argparse.BooleanOptionalAction,
         default=None,
         help="keep one prewarmed worker per local rank, with torch imported, for the next attempt to start in "
         f"(default: where a quarter of the memory stays available, or {STANDBY})",
-    )
-    group.add_argument(
-        "--standby-modules",
-        metavar="MODULE,MODULE",
-        type=_modules,
-        help="further modules that prewarmed workers import; implies --standby",
     )
     group.add_argument(
         "--standby-memory",
@@ -297,10 +203,6 @@ def prewarm_settings(args: argparse.Namespace, env: Mapping[str, str]) -> Prewar
         except ValueError as error:
             raise ValueError(f"{STANDBY}: {error}, or {AUTOMATIC}") from None
     try:
-        modules = args.standby_modules if args.standby_modules is not None else _modules(env.get(STANDBY_MODULES, ""))
-    except argparse.ArgumentTypeError as error:
-        raise ValueError(f"{STANDBY_MODULES}: {error}") from None
-    try:
         size = (
             args.standby_memory if args.standby_memory is not None else _size(env.get(STANDBY_MEMORY) or DEFAULT_SIZE)
         )
@@ -308,8 +210,6 @@ def prewarm_settings(args: argparse.Namespace, env: Mapping[str, str]) -> Prewar
         raise ValueError(f"{STANDBY_MEMORY}: {error}") from None
     if args.standby is not None:
         wanted = args.standby
-    if wanted is None and modules:
-        wanted = True
     if wanted is False:
         return None
     from rankwatch_launcher import torch_compat  # imports torch, which the job supervisor must not
@@ -317,15 +217,7 @@ def prewarm_settings(args: argparse.Namespace, env: Mapping[str, str]) -> Prewar
     if (complaint := torch_compat.prewarm_complaint()) is not None:
         logger.log(logging.WARNING if wanted else logging.INFO, "standby is disabled: %s", complaint)
         return None
-    return PrewarmSettings(modules, size, automatic=wanted is None)
-
-
-def _modules(text: str) -> tuple[str, ...]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if not MODULE.fullmatch(name):
-            raise argparse.ArgumentTypeError(f"{name!r} is not a module name; write them as numpy,transformers")
-    return tuple(dict.fromkeys(name for name in names if name != "torch"))
+    return PrewarmSettings(size, automatic=wanted is None)
 
 
 def _size(text: str) -> int:
@@ -393,58 +285,12 @@ def _faults(text: str) -> str:
 # Reading values -------------------------------------------------------------------------------------------------------
 
 
-def _argument(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """The reader for argparse, which shows the text of ArgumentTypeError only."""
-
-    def convert(text: str) -> Any:
-        try:
-            return read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _reader(name: str) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        value: Any = None if text.lower() in OFF and name not in STRINGS else text
-        if name in INTEGERS:
-            value = int(text) if text.isdigit() else text
-        try:
-            checked = getattr(Policy().changed({name: value}), name)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-        return str(checked) if isinstance(checked, str) else checked
-
-    return read
-
-
-def _parse(setting: Field[Any], text: str) -> Any:
-    if setting.name == SECTIONS:
-        return parse_section_timeouts(text)
-    if isinstance(setting.default, bool):
-        return parse_bool(text)
-    try:
-        return _reader(setting.name)(text)
-    except argparse.ArgumentTypeError as error:
-        raise ValueError(str(error)) from None
-
-
-def _metavar(setting: Field[Any]) -> str:
-    """``{log,restart}`` where there are choices, else what kind of value it is."""
-    if isinstance(setting.default, Enum):
-        return "{" + ",".join(str(choice.value) for choice in type(setting.default)) + "}"
-    return "N" if type(setting.default) in (int, float) else "TEXT"
-
-
-def _help(setting: Field[Any]) -> str:
-    text = str(setting.metadata["meaning"]).replace("%", "%%")
-    if setting.name == SECTIONS or isinstance(setting.default, bool):
+def _help(each: Field[Any]) -> str:
+    text = str(each.metadata["meaning"]).replace("%", "%%")
+    if each.metadata["kind"] is SECTIONS:
+        return text + "; may be repeated or separated by commas"
+    if isinstance(each.default, bool) or each.default in ("", ()):
         return text
-    default = "off" if setting.default is None else _short(setting.default)
-    unit = f" {setting.metadata['unit']}" if setting.metadata["unit"] and setting.default is not None else ""
-    return f"{text} (default: {default}{unit})"
+    default = f"{each.default:g}" if isinstance(each.default, float) else str(each.default or 0)
+    unit = f" {each.metadata['unit']}".rstrip()
+    return f"{text} (default: {'off' if each.default is None else default + unit})"

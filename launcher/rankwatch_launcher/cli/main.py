@@ -146,12 +146,12 @@ def add_flags(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     )
     group.add_argument(HELP_ALL, action="store_true", help="show every flag")
     loudness.add_argument("--verbose", dest="log_level", action="store_const", const="DEBUG", help="log details, too")
-    flags.add_option_flags(parser.add_argument_group("Script, restarts and end of the job"))
-    flags.add_policy_flags(parser.add_argument_group("What is done about a hang"), acts)
+    flags.add_flags(parser.add_argument_group("Script, restarts and end of the job"), Options)
+    flags.add_flags(parser.add_argument_group("What is done about a hang"), Policy, acts)
     group = parser.add_argument_group("Limits; without any they are learned")
-    flags.add_policy_flags(group, limits)
+    flags.add_flags(group, Policy, limits)
     group.add_argument("--ft-state", metavar="FILE", help=FT_STATE_HELP)
-    flags.add_policy_flags(parser.add_argument_group("Stragglers and profiling"), stragglers)
+    flags.add_flags(parser.add_argument_group("Stragglers and profiling"), Policy, stragglers)
     group = parser.add_argument_group("Prewarmed workers, rehearsals")
     flags.add_standby_flags(group)
     flags.add_inject_flag(group)
@@ -185,7 +185,7 @@ def retry_plan(argv: Sequence[str], env: Mapping[str, str]) -> RetryPlan | None:
     own = flags.before_script(argv, add_flags(parser))
     args, _ = parser.parse_known_args(own)
     try:
-        options = flags.set_options(args, env)
+        options = flags.given(Options, args, env)
         no_progress = _no_progress(args, env)
     except ValueError as error:
         parser.error(str(error))
@@ -219,7 +219,7 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     try:
         flags.export_faults(args, os.environ)
         foreign = nvrx.from_flags(args, os.environ), nvrx.from_file(args, os.environ)
-        given = flags.set_options(args, os.environ)
+        given = flags.given(Options, args, os.environ)
     except ValueError as error:
         parser.error(str(error))
     flag = finished_flag_path(given.get("finished_flag", ""), os.environ)
@@ -331,11 +331,11 @@ def read_options(
         ValueError: an environment variable is invalid.
     """
     theirs, file = foreign or (nvrx.from_flags(args, env), nvrx.from_file(args, env))
-    policy: dict[str, Any] = flags.set_policy(args, env, foreign=theirs.policy, file=file.policy)
+    policy: dict[str, Any] = flags.given(Policy, args, env, foreign=theirs.policy, file=file.policy)
     if args.max_restarts is not None:
         policy["max_restarts"] = args.max_restarts
     checked = Policy().changed(policy)
-    given = flags.set_options(args, env, foreign=theirs.options, file=file.options)
+    given = flags.given(Options, args, env, foreign=theirs.options, file=file.options)
     given["finished_flag"] = finished_flag_path(given.get("finished_flag", ""), env)
     name = args.job_name or env.get(environment.JOB_NAME, "") or Path(args.training_script).stem or "train"
     generated_id = job_id.usable(f"{name}-{supervision.job_suffix}") if supervision is not None else ""
@@ -437,7 +437,7 @@ def _export(options: Options) -> None:
 
 
 def _no_progress(args: argparse.Namespace, env: Mapping[str, str]) -> int:
-    return Policy().changed(flags.set_policy(args, env)).max_no_progress
+    return Policy().changed(flags.given(Policy, args, env)).max_no_progress
 
 
 def _job_id(args: argparse.Namespace, env: Mapping[str, str], rendezvous_id: str) -> str:

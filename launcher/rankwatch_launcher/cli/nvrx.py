@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from rankwatch.contract.env import parse_bool
-from rankwatch.contract.policy import Policy, timeout
-from rankwatch_launcher.options import seconds, signal_name
+from rankwatch.contract.policy import Policy
+from rankwatch.contract.schema import SECONDS, kinds, timeout, whole
+from rankwatch_launcher.options import SIGNAL
 
 OFF: Final = ("none", "null", "")
 LOG_LEVELS: Final = {"debug": 10, "dbg": 10, "info": 20, "warning": 30, "warn": 30, "error": 40, "critical": 50}
@@ -150,10 +151,6 @@ def _off(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.strip().lower() in OFF)
 
 
-def _factor(value: Any) -> float:
-    return float(Policy().changed({"learned_factor": value}).learned_factor)
-
-
 def _restart_policy(value: Any) -> str:
     if value not in RESTART_POLICIES:
         raise ValueError(f"must be {' or '.join(RESTART_POLICIES)}, not {value!r}")
@@ -162,10 +159,6 @@ def _restart_policy(value: Any) -> str:
 
 def _whole_seconds(value: Any) -> int:
     return math.ceil(timeout("it", value))
-
-
-def _signal(value: Any) -> str:
-    return signal_name(str(value))
 
 
 def _flag(value: Any) -> bool:
@@ -179,12 +172,6 @@ def _flag(value: Any) -> bool:
 def _cycles(value: Any) -> int:
     """Parse a limit on attempts without progress; 0 and below disable it."""
     return max(0, int(value))
-
-
-def _exit_code(value: Any) -> int:
-    if not 0 <= (code := int(value)) <= 255:
-        raise ValueError(f"must be an exit code from 0 to 255, not {value!r}")
-    return code
 
 
 def _any(value: Any) -> Any:
@@ -212,10 +199,10 @@ PARAMETERS: Final = (
     Parameter("rank_heartbeat_timeout", limit, policy="heartbeat_timeout"),
     Parameter("rank_section_timeouts", section_limits, policy="section_timeouts"),
     Parameter("rank_out_of_section_timeout", limit, policy="out_of_section_timeout"),
-    Parameter("safety_factor", _factor, policy="learned_factor"),
+    Parameter("safety_factor", kinds(Policy)["learned_factor"].read, policy="learned_factor"),
     Parameter("max_no_progress_cycles", _cycles, policy="max_no_progress"),
-    Parameter("rank_termination_signal", _signal, option="rank_termination_signal"),
-    Parameter("no_restart_exit_code", _exit_code),
+    Parameter("rank_termination_signal", SIGNAL.read, option="rank_termination_signal"),
+    Parameter("no_restart_exit_code", lambda value: whole(0, 255).read_text(str(value))),
     Parameter("log_level", log_level),
     Parameter("workload_check_interval", _any, unneeded="ranks report once a second, and limits are checked as often"),
     Parameter(
@@ -272,7 +259,7 @@ PARAMETERS: Final = (
     ),
 )
 RENAMED: Final = (
-    (Parameter("term_timeout", seconds, option="stop_grace"), "ft_launcher's name for --stop-grace"),
+    (Parameter("term_timeout", SECONDS.read, option="stop_grace"), "ft_launcher's name for --stop-grace"),
     (Parameter("workers_stop_timeout", _whole_seconds), "ft_launcher's name for --shutdown-timeout"),
 )
 """Flags of torchrun that ft_launcher renamed."""

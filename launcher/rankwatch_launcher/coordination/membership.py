@@ -63,7 +63,8 @@ class NodeProgress:
     follows_stop_step: bool = False
     """Every rank calls ``rankwatch.should_stop()``."""
     work: int = 0
-    """Changes with everything that a rank completes: a step, a section, ``progress()``."""
+    """Changes with everything that a rank completes: a step, a section, ``progress()``; without these, while it
+    computes."""
 
 
 @dataclass(frozen=True, slots=True)

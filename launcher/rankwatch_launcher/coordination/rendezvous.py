@@ -387,6 +387,16 @@ class Rendezvous(RendezvousHandler):
         except OSError:
             return False
 
+    def host_has_ended(self) -> bool:
+        """Whether the launcher that holds the store is gone: its host answers, and nothing listens there any more."""
+        try:
+            with socket.create_connection((self._host, self._port), 1.0):
+                return False
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+
     def _is_held_here(self, store: Store) -> bool:
         """Whether the store ends with this process: one of its sockets listens on the store's port."""
         port = f"{store_port(store) or 0:04X}"

@@ -141,7 +141,7 @@ def after_last_exit(state: AttemptState) -> Step:
         reason = f"{stopping.reason}; {crash} before it had saved"
         stop = AttemptDecision(STOP, reason, fault=False, incident=stopping.incident, state=stopping.state)
         return propose(state, stop)
-    if state.site.nodes == 1:
+    if state.site.nodes == 1 or state.alone is not None:  # torchrun's exit barrier needs no store either
         return finish(state)
     return replace(state, phase=WaitingForPeers()), (PublishFinish(),)
 

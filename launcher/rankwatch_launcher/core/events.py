@@ -33,6 +33,8 @@ class Tick:
     """A rank that has not exited has written its exception."""
     ignored: bool = False
     """All live ranks only record SIGTERM (:mod:`rankwatch.liveness.stop_signal`)."""
+    work: int = 0
+    """Changes with everything that a rank here completes; while the store is out of sight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,8 @@ class StoreLost:
     at: float
     needed: bool = True
     """Something had to be written; else it was only polled, without which ranks can save."""
+    ended: bool = True
+    """The launcher that holds it has ended; else the connection broke, and that one may train on."""
 
 
 Event: TypeAlias = (

@@ -41,6 +41,8 @@ class Site:
     """torchrun's, from SIGTERM to SIGKILL, where it is given."""
     kill_signal: int = signal.SIGKILL
     """What ends the ranks for a restart; another than SIGKILL precedes it."""
+    node_timeout: float = 180.0
+    """Seconds without progress after which ranks are ended whose launcher has lost the store."""
 
     @property
     def agreement_seconds(self) -> float:
@@ -66,6 +68,16 @@ class Stopping:
     incident: str | None = None
     by_signal: bool = False
     """The ranks got SIGTERM, since no step was agreed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """The store is out of sight: nothing is agreed on any more, and the ranks here are left alone while they work."""
+
+    work: int
+    """As last seen; see :class:`~rankwatch_launcher.core.events.Tick`."""
+    since: float
+    """When it last changed."""
 
 
 # Phases ---------------------------------------------------------------------------------------------------------------
@@ -179,6 +191,8 @@ class AttemptState:
     """Number of the last answered stop proposal."""
     directive: Directive | None = None
     """The directive that ends the attempt, to be acknowledged."""
+    alone: Alone | None = None
+    """None: the store answers."""
     outcome: Outcome = Outcome(FINISHED, 0)  # noqa: RUF009  # frozen
     """How the job ended here, once it is over without a restart."""
 
@@ -198,6 +212,8 @@ class AttemptState:
         if isinstance(phase, Settling | Explaining | Terminating | Killing):
             return phase.until
         if isinstance(phase, Running):
+            if self.alone is not None and self.stopping is None:
+                return self.alone.since + self.site.node_timeout
             if self.stopping is not None:
                 return self.stopping.until
             if self.requested is not None:

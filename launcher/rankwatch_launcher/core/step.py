@@ -18,18 +18,20 @@ Proposing          the stored decision                     Capturing, Terminatin
 Capturing          stacks are captured                     Terminating or Killing
 Terminating        the last exit, its deadline             Killing
 Killing            the last exit, its deadline             Over
-any but the last   the store is lost                       Killing; a graceful stop needs no store
+any but the last   the store is lost                       Killing; a graceful stop needs no store, nor do ranks that
+                                                           work while only its host is out of sight
 =================  ======================================  ===========================================================
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from rankwatch.contract.enums import AckState, DirectiveKind
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision
 from rankwatch_launcher.core import attempt_end, crash, graceful_stop
-from rankwatch_launcher.core.effects import Ack
+from rankwatch_launcher.core.effects import Ack, Log
 from rankwatch_launcher.core.ending import Step, end_ranks, finish, kill, killed, propose, stored, then
 from rankwatch_launcher.core.events import (
     Captured,
@@ -48,6 +50,7 @@ from rankwatch_launcher.core.events import (
     Tick,
 )
 from rankwatch_launcher.core.state import (
+    Alone,
     AttemptState,
     Capturing,
     Explaining,
@@ -58,6 +61,8 @@ from rankwatch_launcher.core.state import (
     Terminating,
     WaitingForPeers,
 )
+
+LEFT_ALONE: Final = "the rendezvous store is out of sight; the ranks here are left alone while they make progress"
 
 
 def takes_directives(state: AttemptState) -> bool:
@@ -92,7 +97,7 @@ def step(state: AttemptState, event: Event) -> Step:
         case Stuck() if isinstance(phase, Running) and state.stopping is None:
             where = f"a rank on {state.site.hostname}"
             reason = f"{where} has been stuck in the kernel (state D) for {event.seconds:g} s"
-            return propose(state, AttemptDecision(FAIL, reason))
+            return propose(state, AttemptDecision(FAIL, reason, cause=reason))
         case Signalled() if takes_directives(state):
             return graceful_stop.on_signal(state, event)
         case Requested() if isinstance(phase, Settling):
@@ -122,6 +127,8 @@ def _on_exits(state: AttemptState, event: Exited) -> Step:
 def _on_tick(state: AttemptState, event: Tick) -> Step:
     match state.phase:
         case Running():
+            if state.alone is not None and state.stopping is None and state.requested is None:
+                return _alone(state, state.alone, event)
             return graceful_stop.on_tick(state, event)
         case Settling() as phase:
             return crash.on_tick(state, phase, event)
@@ -164,12 +171,25 @@ def _on_directive(state: AttemptState, event: Directed) -> Step:
     return propose(replace(state, directive=directive), decision)
 
 
+def _alone(state: AttemptState, alone: Alone, event: Tick) -> Step:
+    """Ranks that complete something need no store; those that wait for a peer behind a cut link go on with it."""
+    if event.work != alone.work:
+        return replace(state, alone=Alone(event.work, event.at)), ()
+    if event.at >= alone.since + state.site.node_timeout:
+        return kill(state, None, None, event.at)
+    return state, ()
+
+
 def _on_store_lost(state: AttemptState, event: StoreLost) -> Step:
     match state.phase:
         case Settling():
             return then(crash.settle(state, event.at), lambda state: step(state, event))
         case Running() if state.stopping is not None and not event.needed:
             return state, ()
+        case Running() if state.requested is not None:
+            return state, ()  # nobody agrees to the stop, so the ranks get SIGTERM
+        case Running() if not (event.needed or event.ended):
+            return replace(state, alone=Alone(-1, event.at)), (Log(LEFT_ALONE),)
         case Running() | WaitingForPeers() | Explaining() | Proposing():
             return kill(state, None, None, event.at)
     return state, ()

@@ -31,6 +31,7 @@ from rankwatch.contract.files import private_folder, temporary_folder
 from rankwatch.contract.interpreter import own_python
 from rankwatch.contract.text import decoded
 from rankwatch.monitor_client import LOOPBACK
+from rankwatch_launcher.folders import locked, remove_leftovers
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.monitor_log import MonitorLog
 
@@ -43,6 +44,8 @@ READ_TOKEN: Final = "RANKWATCH_MONITOR_READ_TOKEN"
 INGEST_TOKEN: Final = environment.INGEST_TOKEN
 DATABASE: Final = "RANKWATCH_MONITOR_DATABASE"
 """Variables of the monitor's settings."""
+_FOLDER: Final = "rankwatch-monitor-"
+_READY_FILE: Final = "ready.json"
 _READY_SECONDS: Final = 30.0
 _KILLED_SECONDS: Final = 5.0
 _MAX_STARTS: Final = 3
@@ -95,12 +98,14 @@ class LocalMonitor:
         self._host = host
         self._listener = listen(host)
         self._port: int = self._listener.getsockname()[1]
-        self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
+        remove_leftovers(Path(tempfile.gettempdir()), f"{_FOLDER}*", _READY_FILE.__eq__)
+        self._folder_lock = -1
+        self._folder = self._make_folder()
         self._keep = keep
         folder = records_folder(os.environ)
         self.record = None if os.environ.get(DATABASE) else folder / records.file_name(job_id)
         """The job's database, kept after the job; None when ``RANKWATCH_MONITOR_DATABASE`` names another."""
-        self._ready_file = self._folder / "ready.json"
+        self._ready_file = self._folder / _READY_FILE
         self._log = MonitorLog(records.log_of(folder / records.file_name(job_id)))
         self._process: subprocess.Popen[bytes] | None = None
         self._ready = threading.Event()
@@ -141,14 +146,25 @@ class LocalMonitor:
             file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
+        if self._folder_lock >= 0:
+            os.close(self._folder_lock)
+            self._folder_lock = -1
         self._listener.close()
+
+    def _make_folder(self) -> Path:
+        """A folder that is locked while this process lives."""
+        folder = Path(tempfile.mkdtemp(prefix=_FOLDER))
+        if self._folder_lock >= 0:
+            os.close(self._folder_lock)
+        self._folder_lock = locked(folder)
+        return folder
 
     def _spawn(self) -> None:
         try:
             private_folder(self._folder, create=False)
         except OSError:  # a cleaner of temporary files has removed it, and another user may have taken its name
-            self._folder = Path(tempfile.mkdtemp(prefix="rankwatch-monitor-"))
-            self._ready_file = self._folder / self._ready_file.name
+            self._folder = self._make_folder()
+            self._ready_file = self._folder / _READY_FILE
         command = [
             *own_python("-m", "rankwatch_monitor", "--host", self._host, "--port", str(self._port)),
             *("--listen-fd", str(self._listener.fileno())),

@@ -13,6 +13,7 @@ from rankwatch.recording.shared_slots import Reading
 from rankwatch_launcher.coordination.decisions import StepRange
 from rankwatch_launcher.coordination.membership import NodeProgress
 from rankwatch_launcher.node.attempt import Attempt, RankProcess
+from rankwatch_launcher.node.cpu_work import CpuWork
 from rankwatch_launcher.node.rank_requests import RequestInbox
 from rankwatch_launcher.node.slots import NodeSlots, SlotsFolder
 
@@ -30,6 +31,7 @@ class AttemptFiles:
         self.settings: Mapping[str, Any] = {}
         """The monitor's settings for the ranks."""
         self._lock = threading.Lock()
+        self._cpu_work = CpuWork()
 
     @property
     def attempt(self) -> int:
@@ -106,10 +108,14 @@ class AttemptFiles:
 
     def progress(self) -> NodeProgress:
         """The ranks' progress, for the other launchers."""
-        readings = self.readings().values()
+        by_rank, current = self.readings(), self.current
+        readings = by_rank.values()
         complete = len(readings) == self.local_world_size
         speed = max((reading.pace for reading in readings), default=0.0)
-        work = sum(reading.progress + reading.finished + (reading.iteration or 0) for reading in readings)
+        work = sum(each.progress + each.finished + each.beats + (each.iteration or 0) for each in readings)
+        shown = {local for local, each in by_rank.items() if each.quiet is not None or each.beats > 0}
+        ranks = current.ranks if current is not None else ()
+        work += self._cpu_work.count(rank.pid for rank in ranks if rank.local_rank not in shown)
         follows = complete and all(reading.polls_should_stop for reading in readings)
         return NodeProgress(self.steps(), speed, follows, work)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -16,6 +15,7 @@ from rankwatch.contract.env import slots_file, stack_file
 from rankwatch.contract.files import private_folder
 from rankwatch.recording import shared_slots as layout
 from rankwatch.recording.shared_slots import Reading, Slots
+from rankwatch_launcher.folders import locked, remove_leftovers
 from rankwatch_launcher.log import logger
 
 MEMORY: Final = Path("/dev/shm")
@@ -29,7 +29,8 @@ class SlotsFolder:
         if parent is None and MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
             parent = MEMORY
         if parent is not None:
-            remove_leftovers(parent)
+            # Of launchers that were killed together with their reapers.
+            remove_leftovers(parent, "rankwatch-*", lambda name: name.startswith("attempt-"))
         self.path = Path(tempfile.mkdtemp(prefix="rankwatch-", dir=parent))
         self._lock = -1
         self._hold()
@@ -69,38 +70,7 @@ class SlotsFolder:
         """Lock the folder for as long as this process lives."""
         if self._lock >= 0:
             os.close(self._lock)
-        self._lock = _locked(self.path)
-
-
-def remove_leftovers(parent: Path) -> None:
-    """Remove this user's folders of launchers that were killed together with their reapers.
-
-    A lock tells them from those of live ones, also across containers that share the memory file system.
-    """
-    for folder in parent.glob("rankwatch-*"):
-        with contextlib.suppress(OSError):
-            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-                continue
-            names = [each.name for each in folder.iterdir()]
-            # The folder of a launcher that is starting is empty until it holds the lock.
-            if not names or not all(name.startswith("attempt-") for name in names):
-                continue
-            if (lock := _locked(folder)) >= 0:
-                shutil.rmtree(folder, ignore_errors=True)
-                os.close(lock)
-
-
-def _locked(folder: Path) -> int:
-    """A descriptor that locks a folder; -1: another has it locked, or its file system has no locks."""
-    descriptor = -1
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        if descriptor >= 0:
-            os.close(descriptor)
-        return -1
-    return descriptor
+        self._lock = locked(self.path)
 
 
 class NodeSlots:

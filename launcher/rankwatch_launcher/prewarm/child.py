@@ -31,7 +31,6 @@ import socket
 import struct
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 
@@ -40,8 +39,6 @@ VARIABLE: Final = "RANKWATCH_PREWARMED"
 PROBE: Final = "probe"
 EXIT_PROBED: Final = 71
 EXIT_UNUSED: Final = 0
-WHOLE_ENVIRONMENT: Final = "*"
-"""Stands for all variables when a module iterated over the environment."""
 HIGH_DESCRIPTOR: Final = 512
 """The connection is moved up here, so that files opened by imports get the same numbers as in any process."""
 REPLAY_BYTES: Final = 1 << 20
@@ -53,36 +50,25 @@ LONGEST_LINE: Final = 500
 """Characters of an error."""
 
 
-def serve(folder: str) -> ImportError | None:
-    """Serve the launcher until the script is to begin; return what the machine's own sitecustomize raised.
-
-    ``folder`` is the hook's entry in PYTHONPATH; it is removed.
-    """
+def serve() -> None:
+    """Serve the launcher until the script is to begin."""
     word = os.environ.pop(VARIABLE, "")
-    _remove_hook(folder)
     if word == PROBE:
         os._exit(EXIT_PROBED)
     descriptor, _, launcher = word.partition(",")
-    reads = _Reads()
-    worker = _Worker(_high_socket(int(descriptor)), reads)
+    worker = _Worker(_high_socket(int(descriptor)))
     _die_with(int(launcher))
     oom = _raise_oom_score()
-    with reads.recorded():
-        left = _other_sitecustomize()
-        start, descriptors = worker.serve()
-    worker.become(start, descriptors, oom)
-    return left
+    worker.become(*worker.serve(), oom)
 
 
 class _Worker:
-    def __init__(self, connection: socket.socket, reads: _Reads) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._reads = reads
-        self._files: dict[str, int] = {}
 
     def serve(self) -> tuple[dict[str, Any], list[int]]:
         """Import requested modules until the start; return its parameters and descriptors."""
-        self._send({"ready": os.getpid(), "read": _names(self._reads.names)})
+        self._send({"ready": os.getpid()})
         while True:
             message, descriptors = self._receive()
             if "start" in message:
@@ -92,8 +78,6 @@ class _Worker:
     def become(self, start: dict[str, Any], descriptors: list[int], oom: str) -> None:
         """Apply what a fresh process would have got from the launcher."""
         try:
-            if changed := [path for path, at in self._files.items() if _changed_at(path) != at]:
-                self._refuse(f"{changed[0]} has changed since it was imported")
             os.chdir(start["cwd"])
             os.umask(start["umask"])
             if oom:
@@ -114,34 +98,17 @@ class _Worker:
         self._connection.close()
 
     def _import(self, module: str, first: str, main: str) -> dict[str, Any]:
-        begun, already = time.monotonic(), set(sys.modules)
-        environment = dict(os.environb)
-        self._reads.names.clear()
         error = ""
         with _as_in_the_script(first, main):
             try:
                 importlib.import_module(module)
             except BaseException as raised:  # noqa: BLE001 - modules may raise anything, SystemExit too
                 error = _line(f"{type(raised).__name__}: {raised}")
-            if first and not sys.flags.safe_path and sys.path[:1] != [first]:
-                error = error or "it inserts a folder before the script's in sys.path"
-        read = set(self._reads.names)
-        read |= {os.fsdecode(n) for n in {*environment, *os.environb} if environment.get(n) != os.environb.get(n)}
-        self._remember_files(already, first)
         return {
             "imported": module,
             "error": error or _left_running(),
-            "read": _names(read),
-            "seconds": round(time.monotonic() - begun, 3),
             "printed": os.fstat(1).st_size + os.fstat(2).st_size,
         }
-
-    def _remember_files(self, already: set[str], folder: str) -> None:
-        """Files beside the script are the ones likely to be edited between two attempts."""
-        for name in set(sys.modules) - already:
-            path = getattr(sys.modules[name], "__file__", None)
-            if folder and isinstance(path, str) and path.startswith(folder + os.sep):
-                self._files[path] = _changed_at(path)
 
     def _refuse(self, problem: str) -> NoReturn:
         self._send({"error": problem})
@@ -166,55 +133,6 @@ class _Worker:
         return data
 
 
-class _Reads:
-    """Records which environment variables Python code reads."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-
-    @contextlib.contextmanager
-    def recorded(self) -> Iterator[None]:
-        """Context in which reads of ``os.environ`` and ``os.environb`` are recorded."""
-        names, environ, environb = self.names, os.environ, os.environb
-
-        class Recording(dict[bytes, bytes]):
-            def __getitem__(self, name: bytes) -> bytes:
-                names.add(os.fsdecode(name))
-                return super().__getitem__(name)
-
-            def __iter__(self) -> Iterator[bytes]:
-                names.add(WHOLE_ENVIRONMENT)
-                return super().__iter__()
-
-        plain: dict[bytes, bytes] = environ._data  # type: ignore[attr-defined]
-        environ._data = environb._data = Recording(plain)  # type: ignore[attr-defined]
-        try:
-            yield
-        finally:
-            plain.clear()
-            plain.update(dict.items(environ._data))  # type: ignore[attr-defined]
-            environ._data = environb._data = plain  # type: ignore[attr-defined]
-
-
-def _remove_hook(folder: str) -> None:
-    """Remove the hook from PYTHONPATH, sys.path and sys.modules."""
-    sys.path.remove(folder)
-    sys.path_importer_cache.pop(folder, None)
-    rest = os.environ.pop("PYTHONPATH").removeprefix(folder).removeprefix(os.pathsep)
-    if rest:
-        os.environ["PYTHONPATH"] = rest
-    sys.modules.pop("sitecustomize", None)
-
-
-def _other_sitecustomize() -> ImportError | None:
-    """Import the machine's own sitecustomize, as in a fresh process; return its ImportError for ``site``."""
-    try:
-        importlib.import_module("sitecustomize")
-    except ImportError as error:
-        return error
-    return None
-
-
 @contextlib.contextmanager
 def _as_in_the_script(first: str, main: str) -> Iterator[None]:
     """Context with the script's folder first in sys.path and a file for ``__main__``, as inside the script."""
@@ -230,11 +148,6 @@ def _as_in_the_script(first: str, main: str) -> Iterator[None]:
             del module.__file__
         if first and not sys.flags.safe_path:
             sys.path.remove(first)
-
-
-def _names(read: set[str]) -> list[str]:
-    """Names of variables that JSON takes; one that it does not stands for all."""
-    return sorted({name if name.isascii() else WHOLE_ENVIRONMENT for name in read})
 
 
 def _line(text: str) -> str:
@@ -284,13 +197,6 @@ def _raise_oom_score() -> str:
     except OSError:
         return ""
     return before
-
-
-def _changed_at(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return 0
 
 
 def _write(path: str, text: str) -> None:

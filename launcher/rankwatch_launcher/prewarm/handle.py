@@ -25,7 +25,7 @@ ANSWER_SECONDS: Final = 2.0
 """Time for a worker to become a rank; it takes about a millisecond, unless it is stopped."""
 CHUNK: Final = 1 << 16
 LARGEST_ANSWER: Final = 1 << 20
-"""Bytes of one message of a worker: names of variables and one line. Modules of the user run in it and may write it."""
+"""Bytes of one message of a worker: one line of JSON. Imported modules run in it and may write it."""
 KILLED_SECONDS: Final = 2.0
 """Time for a killed process to exit. One in uninterruptible sleep (state D) may never, and is left behind."""
 
@@ -42,9 +42,6 @@ class Answer:
     """The module that it was made to import."""
     error: str = ""
     """Why the import, or the start, failed."""
-    read: tuple[str, ...] = ()
-    """Environment variables that the import has read."""
-    seconds: float = 0.0
     printed: int = 0
     """Bytes that imports have printed so far."""
     started: int = 0
@@ -99,13 +96,10 @@ class PrewarmedWorker:
 
     command: Command
     environment: dict[str, str]
-    """Its environment. A rank's may differ only in variables that no import has read."""
+    """Its environment. A rank's may differ only in variables that are read late."""
     busy: str = "start"
     """``start``, the module being imported, or empty."""
     imported: list[str] = field(default_factory=list)
-    read: set[str] = field(default_factory=set)
-    """Environment variables that imports of the user's modules have read."""
-    seconds: float = 0.0
 
     def __post_init__(self) -> None:
         ours, theirs = socket.socketpair()

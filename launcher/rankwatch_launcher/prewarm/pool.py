@@ -237,7 +237,7 @@ class PrewarmPool:
             self._disable(f"a worker could not be started: {error}")
 
     def _modules(self) -> tuple[str, ...]:
-        return (*self.base, *self.settings.modules, *(OURS if self.readings() else ()))
+        return (*self.base, *(OURS if self.readings() else ()))
 
     def _read_answers(self) -> None:
         for local_rank, worker in list(self._workers.items()):
@@ -252,9 +252,6 @@ class PrewarmPool:
                         return
                     if module:
                         worker.imported.append(module)
-                        worker.seconds += answer.seconds
-                    if module not in self.base and module not in OURS:
-                        worker.read |= set(answer.read)
             except handle.AnswerError as error:
                 self._disable(f"the worker of local rank {local_rank} {error}")
                 return
@@ -306,12 +303,8 @@ def difference(worker: PrewarmedWorker, argv: Sequence[str], environment: Mappin
     for name in sorted({*given, *environment}):
         if given.get(name) == environment.get(name):
             continue
-        if not _read_late(name):
+        if name not in READ_LATE and not name.startswith(READ_LATE_PREFIXES):
             return f"{name} has changed since the worker was started"
-        if name in worker.read:
-            return f"a module imported ahead has read or set {name}, which has changed"
-        if child.WHOLE_ENVIRONMENT in worker.read:
-            return f"a module imported ahead has read the whole environment, and {name} has changed"
     return ""
 
 
@@ -319,10 +312,6 @@ def _exit(code: int | None) -> str:
     if code is None:
         return "it does not end"
     return f"exit code {code}" if code >= 0 else f"signal {-code}"
-
-
-def _read_late(name: str) -> bool:
-    return name in READ_LATE or name.startswith(READ_LATE_PREFIXES)
 
 
 def _withheld(name: str) -> bool:

@@ -247,8 +247,11 @@ def is_launcher(arguments: Sequence[str]) -> bool:
     return len(words) > 1 and Path(words[0]).name == "rankwatch" and words[1] == "run"
 
 
-def launchers(job: str, proc: Path = procfs.PROC) -> list[LauncherProcess]:
-    """The launchers of a job on this host, one per step; of a supervisor and its launcher, the supervisor."""
+def launchers(job: str, proc: Path = procfs.PROC, *, node: str = "") -> list[LauncherProcess]:
+    """The launchers of a job on this host, one per step; of a supervisor and its launcher, the supervisor.
+
+    ``node``: only those of this node, where a host stands for several.
+    """
     found: dict[int, LauncherProcess] = {}
     for folder in proc.iterdir():
         if not folder.name.isdigit():
@@ -263,7 +266,7 @@ def launchers(job: str, proc: Path = procfs.PROC) -> list[LauncherProcess]:
             parent = int(procfs.stat_fields((folder / "stat").read_text(errors="replace"))[1])
         except (OSError, IndexError, ValueError):
             continue  # it has ended, or belongs to another user
-        if environ.get(JOB_ID) == job:
+        if environ.get(JOB_ID) == job and node in ("", environ.get(NODE_NAME)):
             pid = int(folder.name)
             found[pid] = LauncherProcess(pid, parent, environ.get("SLURM_STEP_ID", ""))
     by_step: dict[str, LauncherProcess] = {}

@@ -42,7 +42,7 @@ from rankwatch.contract.messages import read
 from rankwatch.contract.text import decoded
 from rankwatch_launcher import procfs, retry_policy
 from rankwatch_launcher.log import logger, to_stderr
-from rankwatch_launcher.options import stop_signal, whole_number
+from rankwatch_launcher.options import COUNT, stop_signal
 from rankwatch_launcher.outcome import (
     CODE_FAILED,
     FAILED,
@@ -61,6 +61,12 @@ ROOT: Final = "RANKWATCH_SLURM_ROOT"
 LAUNCHER_SEARCH_SECONDS: Final = 20.0
 """How long a launcher that handles SIGTERM is searched for: one that just started still imports torch."""
 SEARCH_INTERVAL: Final = 0.25
+END_INTERVAL: Final = 5.0
+"""Seconds between two looks whether the launcher here has ended."""
+LEAVE_SECONDS: Final = 30.0
+"""How long srun may last after it, like ``srun --wait=30``: where a node is dead, srun waits for it until Slurm gives
+it up, minutes later, and the job holds all nodes for so long."""
+SRUN_SECONDS: Final = 10.0
 LAUNCHES: Final = "launches.jsonl"
 LARGEST_HISTORY: Final = 16 << 20
 """Bytes of it; a launch takes one or two thousand."""
@@ -146,6 +152,8 @@ class Batch:
         """Why the launchers were requested to stop; empty: they were not."""
         self._search_ends: float | None = None
         """When the search for a launcher to signal ends; None: there is no search."""
+        self._over_since: float | None = None
+        """When the job was first seen to be over; None: it was not."""
 
     def run(self) -> int:
         """Run the command, then requeue or chain the job, or end; return the exit code."""
@@ -194,20 +202,33 @@ class Batch:
             return 127
         ended = procfs.open_pidfd(child.pid)
         watched = [received] if ended is None else [received, ended]
+        is_srun = os.path.basename(self._command[0]) == "srun"  # another command may have more to do
         try:
             while True:
                 looks = ended is None or self._search_ends is not None
-                ready, _, _ = select.select(watched, [], [], SEARCH_INTERVAL if looks else None)
+                rests = END_INTERVAL if is_srun else None
+                ready, _, _ = select.select(watched, [], [], SEARCH_INTERVAL if looks else rests)
                 if received in ready:
                     for number in os.read(received, 64):
                         self._on_signal(signal.Signals(number))
                 if (code := child.poll()) is not None:
                     return code
+                if is_srun and self._outlasts_the_job():
+                    logger.warning("the job is over, and srun still waits for a node: it is ended")
+                    return _end(child)
                 if self._search_ends is not None:
                     self._signal_launchers(self._search_ends)
         finally:
             if ended is not None:
                 os.close(ended)
+
+    def _outlasts_the_job(self) -> bool:
+        """Whether the job has been over for :data:`LEAVE_SECONDS`: the launcher here has ended and said how."""
+        now = time.monotonic()
+        if self._over_since is None and self.history.job_is_over(self._here):
+            here = slurm.node_name(self._env) or ""
+            self._over_since = None if slurm.launchers(self._job, node=here) else now
+        return self._over_since is not None and now - self._over_since >= LEAVE_SECONDS
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         env = dict(self._env) | {OUTCOME_VARIABLE: self.history.outcome_pattern()}
@@ -408,6 +429,12 @@ class LaunchHistory:
             excluded=tuple(excluded),
         )
 
+    def job_is_over(self, here: str) -> bool:
+        """Whether the launcher of this node has left the outcome of the job, and not only its own."""
+        outcome = Outcome.read(self.folder / f"outcome-{here}.json")
+        # One that fails by itself knows no cause: it has lost the store, and the others may train on.
+        return outcome is not None and (outcome.state != FAILED or bool(outcome.cause))
+
     def _take_outcomes(self) -> dict[str, Outcome]:
         found = {}
         for file in sorted(self.folder.glob("outcome-*.json")):
@@ -433,6 +460,17 @@ def reconcile(outcome: Outcome | None, code: int, requested: str) -> Outcome | N
     return outcome
 
 
+def _end(srun: subprocess.Popen[bytes]) -> int:
+    """End srun, which ends its step; 0, since the launchers have said how the job ended."""
+    srun.terminate()
+    try:
+        srun.wait(SRUN_SECONDS)
+    except subprocess.TimeoutExpired:
+        srun.kill()
+        srun.wait()
+    return 0
+
+
 def _without(nodes: Sequence[str]) -> str:
     return f"; excluding {', '.join(nodes)}" if nodes else ""
 
@@ -454,7 +492,7 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _count(text: str) -> int:
     try:
-        return whole_number(text)
+        return int(COUNT.read_text(text))
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

@@ -169,6 +169,7 @@ class Agent(LocalElasticAgent):
             first=rendezvous.attempt == 1 and self._starts == 1,
             stop_grace=options.stop_grace,
             shutdown_timeout=options.shutdown_timeout,
+            node_timeout=options.node_timeout,
             kill_signal=signal.Signals[name] if name else signal.SIGKILL,
         )
 

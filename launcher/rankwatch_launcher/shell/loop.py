@@ -117,7 +117,8 @@ class Loop:
         if takes_directives(self.state):
             self._take_directive()
             self._take_requests()
-        self._take(events.Tick(self._clock(), self._failing(), self._only_record_sigterm()))
+        work = self._files.progress().work if self.state.alone is not None else 0
+        self._take(events.Tick(self._clock(), self._failing(), self._only_record_sigterm(), work))
         if self._around.pool is not None and isinstance(self.state.phase, Running):
             self._around.pool.tick()
         self._poll_store()
@@ -204,7 +205,7 @@ class Loop:
         """Follow the other launchers' decisions and agreements."""
         now = self._clock()
         hurried = isinstance(self.state.phase, Running) and self._around.signals.stop_received is not None
-        if now < self._next_poll and not hurried:
+        if self.state.alone is not None or (now < self._next_poll and not hurried):
             return
         self._next_poll = now + self._store_pause
         try:
@@ -212,7 +213,7 @@ class Loop:
                 self._take(event)
         except DistError as error:
             # Saving needs no store: the launcher that hosts it may have left first.
-            self._take(self._lost(error, needed=False))
+            self._take(self._lost(error, needed=False, ended=self._rendezvous.host_has_ended()))
 
     def _seen_in_store(self, now: float) -> Iterator[events.Event]:
         store, attempt = self._rendezvous.store, self.state.site.attempt
@@ -228,9 +229,9 @@ class Loop:
         ) is not None:
             yield events.Decided(now, decision)
 
-    def _lost(self, error: DistError, *, needed: bool = True) -> events.StoreLost:
+    def _lost(self, error: DistError, *, needed: bool = True, ended: bool = True) -> events.StoreLost:
         self._error = error
-        return events.StoreLost(self._clock(), needed)
+        return events.StoreLost(self._clock(), needed, ended)
 
     # Effects ----------------------------------------------------------------------------------------------------------
 

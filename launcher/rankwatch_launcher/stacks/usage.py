@@ -32,6 +32,8 @@ NOT_WORK: Final = ("NCCL", "pt_nccl", "cuda-", "rankwatch")
 GPU_FILES: Final = "/dev/nvidia"
 WAIT_SECONDS: Final = 3.0
 """Seconds for reading what the ranks of a node wait for, which takes milliseconds."""
+WITHOUT_END: Final = (WaitKind.THREAD, WaitKind.STOPPED)
+"""What counts only if the look before did not show something else."""
 NOT_READ: Final = Found(Wait(WaitKind.UNKNOWN))
 MAX_STACKS: Final = 64
 """Different stacks of a rank that are remembered."""
@@ -78,6 +80,8 @@ class _Watched:
     functions_since: float = 0.0
     seen: set[tuple[Frame, ...]] = field(default_factory=set)
     new_since: float = 0.0
+    ends: bool = False
+    """At the last look it waited for something that may end by itself."""
 
 
 class UsageMeter:
@@ -108,6 +112,10 @@ class UsageMeter:
                 watched.arrived = now
             self._count(watched, _descendants(stack.pid, parents), moved, now)
             _compare(watched, stack.frames, now)
+            ends = wait.kind not in WITHOUT_END
+            if not ends and watched.ends:
+                wait = NOT_READ.wait  # files of /proc are read one after the other, as what is waited for just ends
+            watched.ends = ends
             found[stack.rank] = replace(_usage(watched), wait=wait, arrives=now - watched.arrived <= SPAN)
         return found
 

@@ -266,8 +266,15 @@ class _Search:
     def _child(self, pid: int, call: _Call, through: str) -> Wait | None:
         asked = _signed(call.arguments[0 if call.name == "wait4" else 1])
         children = [child for child, parent in self.parents.items() if parent == pid]
-        chosen = [asked] if asked in children else children
+        chosen = [asked] if asked > 0 else children
+        if not set(chosen) <= set(children) or any(map(self._has_ended, chosen)):
+            # The wait is over, and this thread has had no CPU since; or the child is younger than the known ones.
+            return Wait(WaitKind.RUNNING, "", None, through)
         return self._processes(chosen, through)
+
+    def _has_ended(self, pid: int) -> bool:
+        state = procfs.stat_fields(_text(self.proc / str(pid) / "task" / str(pid) / "stat"))[:1]
+        return not state or state[0] in "ZX"
 
     def _processes(self, pids: Iterable[int], through: str) -> Wait | None:
         """The first of these processes that may go on by itself."""

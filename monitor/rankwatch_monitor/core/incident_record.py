@@ -104,6 +104,8 @@ class Ended(StrEnum):
     LAUNCHED_AGAIN = "launched_again"
     LIMIT_CHANGED = "limit_changed"
     """The ranks have not moved."""
+    HEARD = "heard"
+    """Silent ranks report again; they have made no progress."""
     DETECTION_OFF = "detection_off"
     CAPTURED = "captured"
     """Only stacks were wanted."""

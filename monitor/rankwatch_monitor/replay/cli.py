@@ -19,7 +19,8 @@ from rankwatch.cli.formatting import gpu_time
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Progress
 from rankwatch.contract.messages import Directive
-from rankwatch.contract.policy import Policy, parse_section_timeouts, parse_value
+from rankwatch.contract.policy import Policy, parse_value
+from rankwatch.contract.schema import parse_section_timeouts
 from rankwatch.contract.text import one_line
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.incident_record import Incident

@@ -66,6 +66,8 @@ log = logging.getLogger("rankwatch")
 INLINE_MEDIANS: Final = 200_000
 """Kernel medians that are scored on the event loop, in a few milliseconds; more are scored on another thread."""
 
+GETS_THROUGH: Final = 1.0
+"""Seconds between the beginning of a request and its effect, up to which requests get through."""
 _HOUR: Final = 3600.0
 _MOST_APPEARED: Final = 4_000
 """New jobs that are remembered: those of four bound tokens at their limit."""
@@ -435,11 +437,12 @@ class Monitor:
         self.broker.forget(job_id)
         self.runs.forget(job_id)
 
-    def hand_over(self, job_id: str, on_saved: Callable[[], None], *, back: bool = False) -> bool:
+    def hand_over(self, job_id: str, on_saved: Callable[[], None], *, first: float | None = None) -> bool:
         """Save and drop a job that no longer reports to this monitor; ``on_saved`` is called once it is stored.
 
-        Returns False, and does nothing, when it has reported here within the last lease duration; or, if it goes
-        ``back`` to the monitor that held it before, while an incident is open.
+        Returns False, and does nothing, when it has reported here within the last lease duration. ``first``: it goes to
+        the monitor that a proxy asks first, and this one was contacted so many seconds ago. Then the reports must have
+        got through, since an overloaded monitor is asked first too, and no incident may be open.
         """
         if (job := self.jobs.get(job_id)) is None:
             on_saved()
@@ -447,7 +450,11 @@ class Monitor:
         now = self.clock.now()
         last_contact = max([job.last_heard, *(node.seen for node in job.nodes.values())])
         recent = self._leases is None or now - last_contact < self._leases.duration
-        if job.open_incident is not None if back else recent:
+        if first is None:
+            may = not recent
+        else:
+            may = recent and job.open_incident is None and now - last_contact <= first + GETS_THROUGH
+        if not may:
             return False
 
         def saved() -> None:

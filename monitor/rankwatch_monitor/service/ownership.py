@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -36,8 +37,10 @@ class JobRegistry(Protocol):
     def lose(self, job_id: str) -> None:
         """Drop a job that another monitor owns."""
 
-    def hand_over(self, job_id: str, on_saved: Callable[[], None], *, back: bool) -> bool:
-        """Save and drop a job that no longer reports here, or goes ``back`` to the monitor before; False: not now."""
+    def hand_over(self, job_id: str, on_saved: Callable[[], None], *, first: float | None) -> bool:
+        """Save and drop a job that no longer reports here, or goes to the monitor that is asked first, which has
+        the seconds since this one was contacted about it; False: not now.
+        """
 
 
 class Ownership:
@@ -163,8 +166,8 @@ class Ownership:
         self._repository.forget(job_id)
         self._on_loop(lambda: self._drop(job_id))
 
-    def _contended(self, job_id: str, by: str, back: bool) -> None:
-        self._on_loop(lambda: self._hand_over(job_id, by, back=back))
+    def _contended(self, job_id: str, by: str, first: bool) -> None:
+        self._on_loop(lambda: self._hand_over(job_id, by, first=first))
 
     def _read_newest(self) -> None:
         self.newest = self._repository.summaries(MAX_LISTED)
@@ -190,12 +193,14 @@ class Ownership:
         self._adopted.pop(job_id, None)
         self._registry.lose(job_id)
 
-    def _hand_over(self, job_id: str, by: str, *, back: bool) -> None:
+    def _hand_over(self, job_id: str, by: str, *, first: bool) -> None:
         if job_id not in self._adopted:
             return
-        if not back and self._loop.time() - self._adopted[job_id] < self.leases.duration:
+        contact = self._loop.time() - self._adopted[job_id]
+        if not first and contact < self.leases.duration:
             return  # the report for which it was acquired was refused, and may not have come again yet
-        if self._registry.hand_over(job_id, lambda: self.leases.release(job_id, by if back else ""), back=back):
+        released = partial(self.leases.release, job_id, by if first else "")
+        if self._registry.hand_over(job_id, released, first=contact if first else None):
             self._adopted.pop(job_id, None)
             log.info("job %s is handed over to monitor %s, to which its ranks and launchers report", job_id, by)
 

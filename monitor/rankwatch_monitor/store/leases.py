@@ -53,8 +53,11 @@ ORPHANED: Final = 3
 """Durations of a lease for which one that expired is looked for; a job that ended with its monitor then stays there."""
 REQUEST_INTERVAL: Final = 0.5
 """Seconds between two requests for the same job."""
-BACK_AFTER: Final = 3
-"""Times that the former holder must be asked for a job to get it back; it is looked at with every second renewal."""
+FIRST_AFTER: Final = 3
+"""Times that one other monitor must be asked for a job to get it; it is looked at with every second renewal."""
+AGAIN_AFTER: Final = 675
+"""The same where the job has moved in this way since its monitor last failed: an hour, with leases of 8 s. Where no
+proxy hashes, every monitor is asked first."""
 MAX_HOLDERS: Final = 10_000
 """Maximum jobs of other monitors whose holder is cached."""
 
@@ -83,8 +86,9 @@ class _Lease:
     contended: bool = False
     """Another monitor had been asked for the job at the last renewal. A proxy asks one after the other, so a report may
     arrive here just afterwards: only the next renewal decides."""
-    former_asked: int = 0
-    """How often the monitor that held it before was asked for it: it is back, and a proxy tries it first."""
+    asked: str = ""
+    times: int = 0
+    """The other monitor that was asked for it, and how often in a row: a proxy tries that one first."""
 
 
 class Leases:
@@ -115,9 +119,10 @@ class Leases:
         """The results of requests by job, in the order of the requests; also for leases that were held already."""
         self.on_lost: Callable[[str, Holder | None], None] = lambda _job, _holder: None
         """A held lease was lost to another monitor."""
-        self.on_contended: Callable[[str, str, bool], None] = lambda _job, _by, _back: None
-        """Another monitor is contacted about a held job; called at each renewal until the job is handed over. It is to
-        have the job back if it held it before: a proxy asks it first, and this monitor after its refusal."""
+        self.on_contended: Callable[[str, str, bool], None] = lambda _job, _by, _first: None
+        """Another monitor is contacted about a held job; called at each renewal until the job is handed over. The last
+        argument: it is asked first again and again, and this monitor after its refusal, so that it is to have the job,
+        as after a failover, or when monitors were added."""
         self.on_renewed: Callable[[], None] = lambda: None
         """The leases were just renewed."""
         self._engine, self._clock = engine, clock
@@ -168,7 +173,8 @@ class Leases:
     def release(self, job_id: str, to: str = "") -> None:
         """Release a lease, on any thread, after all rows of the job were stored. Waits for the database.
 
-        ``to`` a monitor, it waits for that one for the duration of a lease: no other may acquire it meanwhile.
+        ``to`` a monitor, it waits for that one for the duration of a lease: no other may acquire it meanwhile. That one
+        is its ``former`` too, by which it is known that it has moved in this way since its monitor last failed.
         """
         lease = self._held.pop(job_id, None)
         if lease is None:
@@ -179,7 +185,7 @@ class Leases:
                 values: dict[str, Any] = {"ends_at": 0.0}
                 if to:
                     ends = database_now(connection) + self.duration
-                    values = {"owner": to, "url": "", "ends_at": ends, "asked_by": None, "former": None}
+                    values = {"owner": to, "url": "", "ends_at": ends, "asked_by": None, "former": to}
                 connection.execute(update(schema.leases).where(*mine).values(**values))
         except SQLAlchemyError as error:
             log.warning("job %s: the lease could not be released and will expire: %s", job_id, driver_message(error))
@@ -405,8 +411,10 @@ class Leases:
             if owner == self.name and generation == lease.generation:
                 lease.until = before + self.duration * (1 - MARGIN)
                 if asked_by and lease.contended:
-                    lease.former_asked += asked_by == former
-                    contended[job_id] = asked_by, asked_by == former and lease.former_asked >= BACK_AFTER
+                    lease.times = lease.times + 1 if asked_by == lease.asked else 1
+                    lease.asked = asked_by
+                    first = lease.times >= (AGAIN_AFTER if former == self.name else FIRST_AFTER)
+                    contended[job_id] = asked_by, first
                 lease.contended = bool(asked_by) and not lease.contended
             elif self._held.get(job_id) is lease:
                 del self._held[job_id]
@@ -429,8 +437,8 @@ class Leases:
             for some in _slices(sorted(by)):
                 asked = update(schema.leases).where(_leases.owner == self.name, _leases.job_id.in_(some))
                 connection.execute(asked.values(asked_by=None))
-        for job_id, (name, back) in by.items():
-            self.on_contended(job_id, name, back)
+        for job_id, (name, first) in by.items():
+            self.on_contended(job_id, name, first)
 
 
 def _slices(job_ids: list[str], size: int = 500) -> Iterable[list[str]]:

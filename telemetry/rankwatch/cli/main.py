@@ -86,12 +86,24 @@ TASKS: Final = (
     ("Run a job", ("run", "monitor", "slurm")),
     (
         "Look at jobs",
-        ("diagnose", "jobs", "status", "open", "report", "incidents", "digest", "why", "audit", "wandb-workspace"),
+        (
+            "diagnose",
+            "jobs",
+            "status",
+            "open",
+            "report",
+            "incidents",
+            "digest",
+            "why",
+            "audit",
+            "mcp",
+            "wandb-workspace",
+        ),
     ),
     ("Act on a job", ("order", "policy", "token")),
-    ("Check and try", ("demo", "doctor", "replay", "completion")),
+    ("Check and try", ("check", "demo", "doctor", "replay", "completion")),
 )
-"""Sub-commands by task, as the help lists them; those of other packages follow."""
+"""Sub-commands by task, as the help lists them; a test has all of ours in it, and those of other packages follow."""
 
 
 def _help(commands: Mapping[str, EntryPoint]) -> str:

@@ -6,10 +6,11 @@ A flag or a choice that is close to a known one is answered with that one.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any, NoReturn
 
+from rankwatch.contract.schema import Kind
 from rankwatch.contract.text import did_you_mean, one_line
 
 EXIT_USAGE = 2
@@ -42,6 +43,18 @@ def close_flag(parser: argparse.ArgumentParser, word: str) -> str:
     """``; did you mean '--section-timeout'?`` for a flag that the parser does not know; empty if none is close."""
     known = [flag for action in parser._actions for flag in action.option_strings if action.help != argparse.SUPPRESS]
     return did_you_mean(word.partition("=")[0].replace("_", "-"), known) if word.startswith("--") else ""
+
+
+def argument_type(kind: Kind) -> Callable[[str], Any]:
+    """The reader of a value for argparse, which shows the text of ArgumentTypeError only."""
+
+    def convert(text: str) -> Any:
+        try:
+            return kind.read_text(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
 
 
 def shorten_errors(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rankwatch.contract.policy import MAX_SECTION_NAME, timeout
+from rankwatch.contract.schema import MAX_SECTION_NAME, timeout
 
 FILE_NAME: Final = "ft_state.json"
 MAX_SECTIONS: Final = 256

@@ -47,6 +47,7 @@ STEP_SECTION: Final = "step"
 SETUP_SECTION: Final = "setup"
 CHECKPOINTING_SECTION: Final = "checkpointing"
 EVALUATION_SECTION: Final = "evaluation"
+OPTIMIZER_SECTION: Final = "optimizer"
 EVALUATION_SECTIONS: Final = (EVALUATION_SECTION, "eval", "validation")
 UNEQUAL_SECTIONS: Final = (SETUP_SECTION, CHECKPOINTING_SECTION, *EVALUATION_SECTIONS)
 """Sections in which rank 0 usually does more than the others: a low score there makes no straggler. The names are those
@@ -146,7 +147,6 @@ SCALAR_NON_FINITE: Final = Metric(
 SCALAR_STEP: Final = Metric(
     "rankwatch.training.scalar.step", "gauge", "{step}", "the last step that was given with logged values"
 )
-SCALAR_METRICS: Final = (SCALAR, SCALAR_NON_FINITE, SCALAR_STEP)
 
 # Windows: what straggler detection judges ---------------------------------------------------------------------------
 WINDOW_ITERATION: Final = Metric(
@@ -219,54 +219,11 @@ GPU_ERRORS: Final = Metric(
     "hw.errors", "gauge", "{error}", "errors the device has counted, by reason: ecc_uncorrected, ecc_corrected, xid"
 )
 
-DEVICE_METRICS: Final = (
-    GPU_UTILIZATION,
-    GPU_MEMORY_USAGE,
-    GPU_MEMORY_LIMIT,
-    GPU_TEMPERATURE,
-    GPU_POWER,
-    GPU_POWER_LIMIT,
-    GPU_CLOCK,
-    GPU_CLOCK_LIMIT,
-    GPU_THROTTLED,
-    GPU_ERRORS,
-)
-
-WINDOW_METRICS: Final = (
-    WINDOW_ITERATION,
-    WINDOW_STEPS,
-    WINDOW_SECTION_DURATION,
-    WINDOW_SECTION_CALLS,
-    STEP_PART,
-    COLLECTIVE_DURATION,
-    COLLECTIVE_CALLS,
-    CPU_TIME,
-    KERNEL_DURATION,
-    KERNEL_CALLS,
-    KERNEL_SOURCE,
-)
-
-METRICS: Final = (
-    HEARTBEATS,
-    HEARTBEAT_AGE,
-    ITERATION,
-    PROGRESS,
-    FIRST_ITERATION,
-    FIRST_ITERATION_AGE,
-    SESSION_ENDED,
-    SECTION_OPEN_DURATION,
-    SECTION_IDLE_DURATION,
-    SECTION_FIRST,
-    SECTION_LONGEST,
-    SECTION_FIRST_DURATION,
-    SECTION_IDLE_LONGEST,
-    PROGRESS_AGE,
-    SECTION_DURATION,
-    TELEMETRY_DROPPED,
-    *SCALAR_METRICS,
-    *WINDOW_METRICS,
-    *DEVICE_METRICS,
-)
+METRICS: Final = tuple(each for each in list(globals().values()) if isinstance(each, Metric))
+"""All of them, in the order above: a new one is one row there."""
+SCALAR_METRICS: Final = (SCALAR, SCALAR_NON_FINITE, SCALAR_STEP)
+WINDOW_METRICS: Final = METRICS[METRICS.index(WINDOW_ITERATION) : METRICS.index(KERNEL_SOURCE) + 1]
+DEVICE_METRICS: Final = METRICS[METRICS.index(GPU_UTILIZATION) :]
 
 OTLP_METRICS_PATH: Final = "/v1/metrics"
 OTLP_TRACES_PATH: Final = "/v1/traces"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from rankwatch.contract.policy import timeout
+from rankwatch.contract.schema import timeout
 from rankwatch.recording.recorder import Recorder
 from rankwatch.recording.shared_slots import REPORT_DUE
 

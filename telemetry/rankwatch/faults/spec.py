@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from rankwatch.contract import schema
 from rankwatch.contract.text import did_you_mean
 
 VARIABLE: Final = "RANKWATCH_INJECT"
@@ -154,10 +155,10 @@ def parse(text: str) -> Fault:
     values: dict[str, str] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, mark, raw = (piece.strip() for piece in part.partition("="))
-        if not mark or name not in _PARSERS:
-            close = did_you_mean(name, _PARSERS) if mark else ""
+        if not mark or name not in _PARTS:
+            close = did_you_mean(name, _PARTS) if mark else ""
             raise ValueError(
-                f"a fault is written NAME=VALUE,... with names {', '.join(_PARSERS)}; {part!r} is not{close}"
+                f"a fault is written NAME=VALUE,... with names {', '.join(_PARTS)}; {part!r} is not{close}"
             )
         if name in values:
             raise ValueError(f"fault {text!r} sets {name} twice")
@@ -188,10 +189,9 @@ def of(values: Mapping[str, object]) -> Fault:
     read: dict[str, Any] = {"step": None}
     for name, value in values.items():
         try:
-            read[name] = _PARSERS[name](str(value).strip())
-        except ValueError:
-            close = did_you_mean(str(value), (*Kind, *SYNONYMS)) if name == "kind" else ""
-            raise ValueError(f"{name} of a fault must be {_VALID[name]}, not {value!r}{close}") from None
+            read[name] = _PARTS[name].read_text(str(value).strip())
+        except ValueError as error:
+            raise ValueError(f"{name} of a fault {error}") from None
     fault = Fault(**read)
     if complaint := _contradiction(fault, values):
         raise ValueError(complaint)
@@ -222,35 +222,6 @@ def _natural(raw: str) -> int:
     return value
 
 
-def _positive(raw: str) -> float:
-    value = float(raw)
-    if not 0 < value <= FOREVER:
-        raise ValueError
-    return value
-
-
-def _delay(raw: str) -> float:
-    value = float(raw)
-    if not 0 <= value <= FOREVER:
-        raise ValueError
-    return value
-
-
-def _exit_code(raw: str) -> int:
-    value = int(raw)
-    if not 0 <= value <= 255:
-        raise ValueError
-    return value
-
-
-def _rank(raw: str) -> int | None:
-    return None if raw == "random" else _natural(raw)
-
-
-def _attempt(raw: str) -> int | None:
-    return None if raw == "any" else _natural(raw)
-
-
 def _kind(raw: str) -> Kind:
     name = raw.lower()
     return SYNONYMS.get(name) or Kind(name)
@@ -262,27 +233,15 @@ def _name(raw: str) -> str:
     return raw
 
 
-_PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
-    "rank": _rank,
-    "step": _natural,
-    "kind": _kind,
-    "attempt": _attempt,
-    "section": _name,
-    "seconds": _positive,
-    "factor": _positive,
-    "code": _exit_code,
-    "delay": _delay,
-    "seed": int,
-}
-_VALID: Final[Mapping[str, str]] = {
-    "rank": "a whole number from 0, or random",
-    "step": "a whole number from 0",
-    "kind": f"one of {', '.join(Kind)}",
-    "attempt": "a whole number from 0, or any",
-    "section": "a name",
-    "seconds": f"a number above 0 and up to {FOREVER:.0f}",
-    "factor": "a number above 0",
-    "code": "a whole number from 0 to 255",
-    "delay": f"a number of seconds from 0 to {FOREVER:.0f}",
-    "seed": "a whole number",
+_PARTS: Final[Mapping[str, schema.Kind]] = {
+    "rank": schema.Kind("a whole number from 0, or random", lambda raw: None if raw == "random" else _natural(raw)),
+    "step": schema.Kind("a whole number from 0", _natural),
+    "kind": schema.Kind(f"one of {', '.join(Kind)}", _kind, choices=(*Kind, *SYNONYMS)),
+    "attempt": schema.Kind("a whole number from 0, or any", lambda raw: None if raw == "any" else _natural(raw)),
+    "section": schema.Kind("a name", _name),
+    "seconds": schema.number(schema.MORE_THAN_0, FOREVER, f"a number above 0 and up to {FOREVER:.0f}"),
+    "factor": schema.number(schema.MORE_THAN_0, FOREVER, "a number above 0"),
+    "code": schema.whole(0, 255),
+    "delay": schema.number(0.0, FOREVER, f"a number of seconds from 0 to {FOREVER:.0f}"),
+    "seed": schema.Kind("a whole number", int),
 }

@@ -16,78 +16,51 @@ Callback = Callable[[State], Any]
 """User code that is called at one point of an iteration; its result is ignored."""
 
 
-def _about(unit: str, meaning: str) -> dict[str, str]:
-    return {"unit": unit, "meaning": meaning}
+def _option(default: Any, meaning: str, unit: str = "") -> Any:
+    return field(default=default, metadata={"unit": unit, "meaning": meaning})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrapperOptions:
     """The settings of one :class:`rankwatch.inprocess.Wrapper`; durations in seconds."""
 
-    soft_timeout: float = field(
-        default=60.0,
-        metadata=_about("s", "time without progress after which the function is interrupted and restarted"),
+    soft_timeout: float = _option(
+        60.0, "time without progress after which the function is interrupted and restarted", "s"
     )
-    hard_timeout: float = field(
-        default=90.0, metadata=_about("s", "time without progress after which the process is killed from outside")
+    hard_timeout: float = _option(90.0, "time without progress after which the process is killed from outside", "s")
+    heartbeat_interval: float = _option(30.0, "time between two heartbeats of a rank", "s")
+    heartbeat_timeout: float = _option(60.0, "time without a heartbeat after which a rank is lost", "s")
+    barrier_timeout: float = _option(
+        120.0, "how long a restart waits for all ranks to leave the function and clean up", "s"
     )
-    heartbeat_interval: float = field(default=30.0, metadata=_about("s", "time between two heartbeats of a rank"))
-    heartbeat_timeout: float = field(
-        default=60.0, metadata=_about("s", "time without a heartbeat after which a rank is lost")
+    completion_timeout: float = _option(120.0, "how long a finished rank waits for the others to finish", "s")
+    monitor_thread_interval: float = _option(1.0, "check interval of the monitor thread", "s")
+    monitor_process_interval: float = _option(1.0, "check interval of the watchdog process", "s")
+    progress_watchdog_interval: float = _option(1.0, "how often the main thread is probed", "s")
+    last_call_wait: float = _option(
+        0.0, "time for other ranks to raise their own errors before collectives are aborted", "s"
     )
-    barrier_timeout: float = field(
-        default=120.0,
-        metadata=_about("s", "how long a restart waits for all ranks to leave the function and clean up"),
+    termination_grace_time: float = _option(5.0, "between SIGTERM and SIGKILL at the hard timeout", "s")
+    active_world_size: int | None = _option(None, "active ranks; the others are warm reserves; None: all", "{rank}")
+    granularity: str = _option("rank", "unit of exclusion: the `rank` alone or its whole `node`")
+    max_rank_faults: int | None = _option(
+        None, "a rank that has caused more faults is excluded; None: no limit", "{fault}"
     )
-    completion_timeout: float = field(
-        default=120.0, metadata=_about("s", "how long a finished rank waits for the others to finish")
+    max_restarts: int | None = _option(
+        10, "restarts in one call, before the launcher restarts all ranks; None: no limit", "{restart}"
     )
-    monitor_thread_interval: float = field(default=1.0, metadata=_about("s", "check interval of the monitor thread"))
-    monitor_process_interval: float = field(default=1.0, metadata=_about("s", "check interval of the watchdog process"))
-    progress_watchdog_interval: float = field(default=1.0, metadata=_about("s", "how often the main thread is probed"))
-    last_call_wait: float = field(
-        default=0.0,
-        metadata=_about("s", "time for other ranks to raise their own errors before collectives are aborted"),
+    store_port: int | None = _option(None, "port of the coordination store; None: MASTER_PORT")
+    enabled: bool = _option(True, "False: the function is called once, unmonitored")
+    initialize: Callback | None = _option(None, "called before each iteration, including the first")
+    abort: Callback | None = _option(None, "called by the monitor thread, before the process groups are aborted")
+    finalize: Callback | None = _option(None, "called after the function was left, before the health check")
+    health_check: Callback | None = _option(
+        None, "raises if this rank may not continue; called before each iteration and after each interruption"
     )
-    termination_grace_time: float = field(
-        default=5.0, metadata=_about("s", "between SIGTERM and SIGKILL at the hard timeout")
-    )
-    active_world_size: int | None = field(
-        default=None, metadata=_about("{rank}", "active ranks; the others are warm reserves; None: all")
-    )
-    granularity: str = field(
-        default="rank", metadata=_about("", "unit of exclusion: the `rank` alone or its whole `node`")
-    )
-    max_rank_faults: int | None = field(
-        default=None, metadata=_about("{fault}", "a rank that has caused more faults is excluded; None: no limit")
-    )
-    max_restarts: int | None = field(
-        default=10,
-        metadata=_about("{restart}", "restarts in one call, before the launcher restarts all ranks; None: no limit"),
-    )
-    store_port: int | None = field(
-        default=None, metadata=_about("", "port of the coordination store; None: MASTER_PORT")
-    )
-    enabled: bool = field(default=True, metadata=_about("", "False: the function is called once, unmonitored"))
-    initialize: Callback | None = field(
-        default=None, metadata=_about("", "called before each iteration, including the first")
-    )
-    abort: Callback | None = field(
-        default=None, metadata=_about("", "called by the monitor thread, before the process groups are aborted")
-    )
-    finalize: Callback | None = field(
-        default=None, metadata=_about("", "called after the function was left, before the health check")
-    )
-    health_check: Callback | None = field(
-        default=None,
-        metadata=_about(
-            "", "raises if this rank may not continue; called before each iteration and after each interruption"
-        ),
-    )
-    completion: Callback | None = field(default=None, metadata=_about("", "called when all active ranks have finished"))
-    terminate: Callback | None = field(default=None, metadata=_about("", "called when this rank is excluded or leaves"))
-    rank_assignment: Assign | None = field(
-        default=None, metadata=_about("", "assigns the active ranks of the next iteration; None: `KeepWorldSize()`")
+    completion: Callback | None = _option(None, "called when all active ranks have finished")
+    terminate: Callback | None = _option(None, "called when this rank is excluded or leaves")
+    rank_assignment: Assign | None = _option(
+        None, "assigns the active ranks of the next iteration; None: `KeepWorldSize()`"
     )
 
     def __post_init__(self) -> None:

@@ -25,8 +25,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import rankwatch
-from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTION, SETUP_SECTION, STEP_SECTION
-from rankwatch.integrations.autorun.training_loop import OPTIMIZER
+from rankwatch.contract.semconv import (
+    CHECKPOINTING_SECTION,
+    EVALUATION_SECTION,
+    OPTIMIZER_SECTION,
+    SETUP_SECTION,
+    STEP_SECTION,
+)
 from rankwatch.recording.sections import Section
 
 try:
@@ -94,13 +99,13 @@ class RankwatchCallback(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Open ``optimizer``."""
-        self._enter(OPTIMIZER)
+        self._enter(OPTIMIZER_SECTION)
 
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Close ``optimizer``."""
-        self._leave(OPTIMIZER)
+        self._leave(OPTIMIZER_SECTION)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Close the step; stop here if it is the agreed one."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch.recording.recorder import DROP_ARGUMENT, DROP_NAMES, DROP_OPEN, Recorder
@@ -26,6 +26,8 @@ from rankwatch.recording.shared_slots import (
     LAST_PROGRESS,
     POLLS_SHOULD_STOP,
     PROGRESS,
+    STOP_PREEMPTS,
+    STOP_SIGNALLED,
     STOP_STEP,
 )
 
@@ -38,6 +40,8 @@ _Opened = tuple[Recorder | None, int, int, int, "_Opened | None"]
 MAX_WORD = 2**62
 """Larger numbers are rejected; a word holds 63 bits."""
 
+observers: Final[list[Callable[[str], None]]] = []
+"""Called with the name of each section that is created; empty but under ``--auto``."""
 _recorder: Recorder | None = None
 _polling_recorder: Recorder | None = None
 """The recorder whose slots already have POLLS_SHOULD_STOP set: comparing is cheaper than storing it again."""
@@ -67,6 +71,9 @@ class Section:
     def __init__(self, name: str) -> None:
         self._name = name
         self._opened: _Opened | None = None
+        if observers:
+            for observe in tuple(observers):
+                observe(name)
 
     def __enter__(self) -> Section:
         recorder = _recorder
@@ -223,6 +230,23 @@ def should_stop() -> bool:
     words = recorder.words
     stop = words[STOP_STEP]
     return stop != 0 and words[ITERATION] >= stop
+
+
+def preempted() -> bool:
+    """Return whether a stop step was agreed upon because of a preemption, not by an order."""
+    recorder = _recorder
+    return recorder is not None and recorder.words[STOP_PREEMPTS] != 0
+
+
+def request_stop() -> None:
+    """Request what the scheduler's signal requests: all ranks save and stop after the same step.
+
+    It stores one number, so a signal handler may call it. Under ``rankwatch run`` :func:`should_stop` is true after the
+    step that the launchers agree on; without it, nothing follows.
+    """
+    recorder = _recorder
+    if recorder is not None:
+        recorder.words[STOP_SIGNALLED] = monotonic_ns()
 
 
 def _mark_polling(recorder: Recorder) -> None:

@@ -8,7 +8,6 @@ It needs neither a launcher nor a monitor, and importing it imports no torch. St
 from __future__ import annotations
 
 from rankwatch.rerun.data import RerunDataIterator
-from rankwatch.rerun.determinism import DeterminismStatistics, Differences
 from rankwatch.rerun.injection import RerunErrorInjector
 from rankwatch.rerun.megatron import (
     destroy_rerun_state_machine,
@@ -30,8 +29,6 @@ from rankwatch.rerun.verdicts import (
 __all__ = [
     "EXIT_CODE_FAILED_ON_RESULT_VALIDATION",
     "EXIT_CODE_RESUME_TO_DISAMBIGUATE",
-    "DeterminismStatistics",
-    "Differences",
     "RerunDataIterator",
     "RerunDiagnostic",
     "RerunErrorInjector",

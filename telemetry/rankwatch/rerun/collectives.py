@@ -1,8 +1,8 @@
 """Collectives of the re-run state machine, over the process group of the training job.
 
 All ranks must decide alike whether a step is run again, so this is part of the training, not of monitoring. Mode
-``validate_results`` reduces one number per rank (MAX) at the end of each run, mode ``report_determinism_stats`` gathers
-counts periodically, and mode ``disabled`` issues no collective. Without torch.distributed there is one rank.
+``validate_results`` reduces one number per rank (MAX) at the end of each run; mode ``disabled`` issues no collective.
+Without torch.distributed there is one rank.
 """
 
 from __future__ import annotations

@@ -17,20 +17,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from rankwatch.rerun import checkpoint, collectives, comparison, rng
 from rankwatch.rerun.checkpoint import SavedRankState
 from rankwatch.rerun.comparison import SPIKY_LOSS_FACTOR, WARM_UP_SAMPLES, SpikeDetector
 from rankwatch.rerun.data import RerunDataIterator, rerun_iterators
-from rankwatch.rerun.determinism import DeterminismCheck, DeterminismStatistics
 from rankwatch.rerun.injection import RerunErrorInjector
 from rankwatch.rerun.tracker import RejectionTracker, steps_to_skip
 from rankwatch.rerun.validation import ResultValidator
 from rankwatch.rerun.verdicts import PENDING, RerunMode, RerunState, Vote, step_end, transition
-
-REPORT_EVERY: Final = 100
-"""Steps between two reports of determinism statistics."""
 
 _log = logging.getLogger("rankwatch")
 
@@ -42,14 +38,13 @@ class RerunStateMachine:
         state_save_func: returns further state that a step changes before the optimizer's step, besides random numbers
             and data iterators. It must be serializable in a checkpoint.
         state_restore_func: restores what ``state_save_func`` returned.
-        mode: ``disabled``, ``validate_results`` or ``report_determinism_stats``.
+        mode: ``disabled`` or ``validate_results``.
         error_injector: rejects correct results, for tests.
         result_rejected_tracker_filename: file to which a line per rejected result is appended.
         group: the process group of all ranks; None: the default group.
         device: name of this rank's device; None: the GPU's UUID, or the local rank if there is no GPU.
         validate_first_step: also validate the first step of a process, after which some frameworks cannot save the
             optimizer yet.
-        report_every: steps between two reports of determinism statistics.
 
     Raises:
         ValueError: the mode is unknown, or the file cannot be appended to.
@@ -66,7 +61,6 @@ class RerunStateMachine:
         group: Any = None,
         device: str | None = None,
         validate_first_step: bool = False,
-        report_every: int = REPORT_EVERY,
     ) -> None:
         self.mode = _mode(mode)
         self.state = RerunState.NOT_RUNNING_YET
@@ -76,7 +70,6 @@ class RerunStateMachine:
         self._save_more, self._restore_more = state_save_func, state_restore_func
         tracker = RejectionTracker(result_rejected_tracker_filename) if result_rejected_tracker_filename else None
         self._validator = ResultValidator(self.error_injector, tracker, device)
-        self._determinism = DeterminismCheck(group, report_every)
         self._largest = SpikeDetector()
         self._group = group
         self._validates = validate_first_step
@@ -131,11 +124,7 @@ class RerunStateMachine:
             self._given = given
             self._begin_from_checkpoint(iterators, step)
             return True
-        if self.mode is RerunMode.REPORT_DETERMINISM_STATS:
-            vote = Vote.RERUN if self.state is RerunState.INITIAL_RUN else Vote.CONTINUE  # the same on every rank
-        else:
-            vote = collectives.max_vote(self._validator.vote(self.state), self._group)
-        return self._follow(vote, iterators)
+        return self._follow(collectives.max_vote(self._validator.vote(self.state), self._group), iterators)
 
     def should_checkpoint_and_exit(self) -> tuple[bool, bool, int]:
         """Return ``(should_checkpoint, should_exit, exit_code)`` for the step, the same on every rank.
@@ -212,8 +201,6 @@ class RerunStateMachine:
         if self.state is RerunState.NOT_RUNNING_YET:
             for each in iterators:
                 each.finish()
-        if self.mode is RerunMode.REPORT_DETERMINISM_STATS and not following.run:
-            self._determinism.end_of_step(self.current_iteration)
         return following.run
 
     def _rewind(self, iterators: list[RerunDataIterator]) -> None:
@@ -261,9 +248,7 @@ class RerunStateMachine:
             )
         self._calls[message] += 1
         call, first_run = (message, self._calls[message]), self.state is RerunState.INITIAL_RUN
-        if self.mode is RerunMode.REPORT_DETERMINISM_STATS:
-            self._determinism.record(call, result, comparison_func, again=not first_run)
-        elif not first_run:
+        if not first_run:
             self._validator.compare(self.state, call, result, comparison_func, tolerance, fatal)
         elif self._validates:
             self._validator.check(call, step, result, rejection_func, fatal)
@@ -301,20 +286,6 @@ class RerunStateMachine:
         Never during this warm-up, nor for NaN and infinity. ``resample`` restarts the warm-up.
         """
         return self._largest.exceeds(result, threshold, context, num_samples, resample=resample)
-
-    # Determinism ------------------------------------------------------------------------------------------------------
-
-    @property
-    def determinism(self) -> DeterminismStatistics | None:
-        """The last reported statistics of all ranks, on the first rank; None elsewhere and before the first report."""
-        return self._determinism.total
-
-    def report_determinism(self) -> DeterminismStatistics | None:
-        """Log and return the statistics of all ranks on the first rank, None on the others: a collective.
-
-        Called automatically every ``report_every`` steps; call it on all ranks at the end of training.
-        """
-        return self._determinism.report()
 
     # Checkpoints ------------------------------------------------------------------------------------------------------
 
@@ -393,8 +364,7 @@ class RerunStateMachine:
 
 def _mode(mode: RerunMode | str) -> RerunMode:
     try:
-        # "report_stats" is the older name, still found in configuration files.
-        return RerunMode.REPORT_DETERMINISM_STATS if mode == "report_stats" else RerunMode(mode)
+        return RerunMode(mode)
     except ValueError:
         raise ValueError(
             f"unknown mode {mode!r}; the modes are {', '.join(each.value for each in RerunMode)}"

@@ -20,7 +20,6 @@ RERUNNING_FROM_CHECKPOINT      FAULT_FOUND       no          the same           
 =============================  ================  ==========  ===================  ================================
 
 WILL_RERUN_FROM_CHECKPOINT is saved in the checkpoint and re-run by another process, if possible on another device.
-In mode ``report_determinism_stats`` every rank votes RERUN after the first run of a step and CONTINUE after the second.
 """
 
 from __future__ import annotations
@@ -39,11 +38,10 @@ EXIT_CODE_FAILED_ON_RESULT_VALIDATION: Final = env.EXIT_RESULT_REJECTED
 
 
 class RerunMode(StrEnum):
-    """Mode of the state machine; the values of Megatron's ``--rerun-mode``."""
+    """Mode of the state machine; values of Megatron's ``--rerun-mode``."""
 
     DISABLED = "disabled"
     VALIDATE_RESULTS = "validate_results"
-    REPORT_DETERMINISM_STATS = "report_determinism_stats"
 
 
 class RerunState(Enum):

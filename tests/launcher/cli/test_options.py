@@ -22,7 +22,7 @@ def test_every_option_has_a_flag_and_a_default_that_its_reader_accepts() -> None
     for option in options:
         assert f"--{option.name.replace('_', '-')}" in known
         if option.default not in ("", ()) and not isinstance(option.default, bool):
-            assert option.metadata["read"](str(option.default)) == option.default
+            assert option.metadata["kind"].read_text(str(option.default)) == option.default
 
 
 def test_flags_set_them() -> None:

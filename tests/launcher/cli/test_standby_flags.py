@@ -15,35 +15,28 @@ def chosen(*flags: str, **env: str) -> PrewarmSettings | None:
 
 
 def test_it_is_automatic_unless_it_is_asked_for_or_refused() -> None:
-    assert chosen() == PrewarmSettings((), 2 * GIB, automatic=True)
-    assert chosen(RANKWATCH_STANDBY="auto") == PrewarmSettings((), 2 * GIB, automatic=True)
-    assert chosen("--standby-memory", "4") == PrewarmSettings((), 4 * GIB, automatic=True)
+    assert chosen() == PrewarmSettings(2 * GIB, automatic=True)
+    assert chosen(RANKWATCH_STANDBY="auto") == PrewarmSettings(2 * GIB, automatic=True)
+    assert chosen("--standby-memory", "4") == PrewarmSettings(4 * GIB, automatic=True)
     assert chosen("--no-standby", RANKWATCH_STANDBY="1") is None
     assert chosen(RANKWATCH_STANDBY="0") is None
-    assert chosen("--no-standby", "--standby-modules", "numpy") is None
 
 
 def test_a_bare_flag_does_not_take_the_script() -> None:
-    assert chosen("--standby") == PrewarmSettings((), 2 * GIB)
+    assert chosen("--standby") == PrewarmSettings(2 * GIB)
     assert build_parser().parse_args(["--standby", "train.py"]).training_script == "train.py"
 
 
-def test_modules_ask_for_it() -> None:
-    assert chosen("--standby-modules", "numpy, torch,a.b") == PrewarmSettings(("numpy", "a.b"), 2 * GIB)
-    assert chosen(RANKWATCH_STANDBY_MODULES="numpy") == PrewarmSettings(("numpy",), 2 * GIB)
-
-
 def test_flags_beat_the_environment() -> None:
-    env = {"RANKWATCH_STANDBY": "yes", "RANKWATCH_STANDBY_MODULES": "x", "RANKWATCH_STANDBY_MEMORY": "3"}
-    assert chosen(**env) == PrewarmSettings(("x",), 3 * GIB)
-    assert chosen("--standby-modules", "", "--standby-memory", "0.5", **env) == PrewarmSettings((), GIB // 2)
+    env = {"RANKWATCH_STANDBY": "yes", "RANKWATCH_STANDBY_MEMORY": "3"}
+    assert chosen(**env) == PrewarmSettings(3 * GIB)
+    assert chosen("--standby-memory", "0.5", **env) == PrewarmSettings(GIB // 2)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "printed"),
     [
         ("RANKWATCH_STANDBY", "torch", "must be true or false, not 'torch', or auto"),
-        ("RANKWATCH_STANDBY_MODULES", "my-module", "'my-module' is not a module name"),
         ("RANKWATCH_STANDBY_MEMORY", "lots", "must be a number of GiB, such as 2 or 0.5, not 'lots'"),
         ("RANKWATCH_STANDBY_MEMORY", "0", "must be a number of GiB"),
     ],

@@ -122,6 +122,15 @@ def test_each_attempt_has_a_new_store_for_its_ranks(scene: Scene) -> None:
     assert first.master_port != second.master_port
 
 
+def test_a_launcher_has_ended_where_its_host_refuses_a_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as store:
+        port = store.getsockname()[1]
+        rendezvous = Rendezvous(RendezvousParameters("c10d", f"127.0.0.1:{port}", "job", 1, 2), join_timeout=600.0)
+        assert not rendezvous.host_has_ended(), "only the connection broke"
+    assert rendezvous.host_has_ended()
+    rendezvous.shutdown()
+
+
 def test_an_attempt_is_joined_once(scene: Scene) -> None:
     scene.publish(1)
     scene.rendezvous.next_attempt()

@@ -184,7 +184,7 @@ happenings = st.one_of(
     st.tuples(st.just("propose"), proposals),
     st.tuples(st.just("peer"), decisions),
     st.tuples(st.just("stuck")),
-    st.tuples(st.just("lost"), st.booleans()),
+    st.tuples(st.just("lost"), st.booleans(), st.booleans()),
     st.tuples(st.just("finished")),
 )
 
@@ -209,9 +209,9 @@ def happens(world: World, what: str, *details: object) -> None:
             world.see_peer(decision)
         case ["stuck"]:
             world.take(events.Stuck(world.now, 30.0))
-        case "lost", bool(needed):
+        case "lost", bool(needed), bool(ended):
             world.lost = True
-            world.take(events.StoreLost(world.now, needed))
+            world.take(events.StoreLost(world.now, needed, ended))
         case ["finished"]:
             world.take(events.PeersFinished(world.now))
 

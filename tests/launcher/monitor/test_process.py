@@ -292,3 +292,21 @@ def test_the_port_of_a_monitor_that_does_not_start_answers_nothing_and_stays_tak
     with socket.create_connection(("127.0.0.1", local_monitor._port), timeout=10) as client:
         client.settimeout(10)
         assert client.recv(1) == b"", "closed at once: a rank does not wait for an answer"
+
+
+def test_the_folder_of_a_launcher_that_was_killed_is_removed_by_a_later_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead = LocalMonitor("dead")
+    dead._ready_file.touch()
+    live = LocalMonitor("live")
+    live._ready_file.touch()
+    os.close(dead._folder_lock)  # as the kernel does when the process is killed
+    dead._folder_lock = -1
+    other = LocalMonitor("other")
+    assert not dead._folder.exists()
+    assert live._folder.exists()
+    for each in (dead, live, other):
+        each.close()
+    assert not list(tmp_path.glob("rankwatch-monitor-*"))

@@ -166,7 +166,7 @@ def test_a_script_ends_as_in_a_fresh_process(starts: Starts, tmp_path: Path, end
 def test_what_imports_print_is_printed_when_the_rank_starts(starts: Starts, tmp_path: Path) -> None:
     write(tmp_path / "chatty.py", "import os\nprint('hello')\nos.write(2, b'careful\\n')\n")
     script = write(tmp_path / "talk.py", "import chatty\nprint('script')\n")
-    starts.modules = ("chatty",)
+    starts.base = ("chatty",)
     fresh, warm = starts.fresh([str(script)]), starts.warm([str(script)])
     assert warm == fresh
     assert fresh.out == "hello\nscript\n"
@@ -175,7 +175,7 @@ def test_what_imports_print_is_printed_when_the_rank_starts(starts: Starts, tmp_
 def test_what_imports_put_into_the_environment_stays_there(starts: Starts, tmp_path: Path) -> None:
     write(tmp_path / "setter.py", "import os\nos.environ.setdefault('SET_HERE', '1')\nos.environ.pop('DROP_ME')\n")
     script = write(tmp_path / "show.py", "import os, setter\nprint(sorted(os.environ.items()))\nos.system('env')\n")
-    starts.modules = ("setter",)
+    starts.base = ("setter",)
     env = {"DROP_ME": "x"}
     fresh, warm = starts.fresh([str(script)], env), starts.warm([str(script)], env)
     assert sorted(warm.out.splitlines()) == sorted(fresh.out.splitlines())
@@ -258,32 +258,6 @@ def test_torch_with_its_loaders_pools_and_error_files(starts: Starts, tmp_path: 
     assert warm == fresh
     assert "spawn [[0, 1, 2, 3], [4, 5, 6, 7]]" in fresh[1]
     assert fresh[2] == "ValueError: the end"
-
-
-@pytest.mark.long
-@pytest.mark.timeout(400)
-def test_torch_reads_no_variable_of_an_attempt_while_it_is_imported(starts: Starts, tmp_path: Path) -> None:
-    script = write(tmp_path / "none.py", "")
-    # torch takes tqdm where it is installed, and that copies the whole environment, to look for its own TQDM_* in it.
-    write(tmp_path / "tqdm.py", "raise ImportError")
-    starts.modules = (
-        "torch",
-        "torch.distributed",
-        "rankwatch.export.pipeline",
-        "rankwatch.export.resource",
-        "rankwatch.session",
-    )
-    pool = starts.ready(starts.pool(), [str(script)], {"PYTHONPATH": os.pathsep.join(map(str, SOURCES))})
-    assert not pool.disabled
-    (waiting,) = pool._workers.values()
-    assert {name for name in waiting.read if name in parked_names()} == set()
-    assert any(name.startswith("TORCH_") for name in waiting.read), "reads are seen at all"
-
-
-def parked_names() -> set[str]:
-    from rankwatch_launcher.prewarm.pool import READ_LATE
-
-    return {*READ_LATE, "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "RANKWATCH_ATTEMPT"}
 
 
 PARK_AND_WAIT = """

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from rankwatch_launcher import retry_policy
 from rankwatch_launcher.outcome import FAILED, FINISHED, PREEMPTED, Outcome
-from rankwatch_launcher.schedulers import kubernetes, slurm
+from rankwatch_launcher.schedulers import kubernetes, slurm, slurm_batch
 from rankwatch_launcher.schedulers.slurm import JobInfo, SlurmError, is_launcher, launchers
-from rankwatch_launcher.schedulers.slurm_batch import LAUNCHES, LaunchHistory, build_parser, reconcile, slurm_command
+from rankwatch_launcher.schedulers.slurm_batch import (
+    LAUNCHES,
+    Batch,
+    LaunchHistory,
+    build_parser,
+    reconcile,
+    slurm_command,
+)
 
 STEP = {
     "SLURM_JOB_ID": "17",
@@ -221,6 +230,62 @@ def test_only_a_rank_that_was_asked_to_stop_is_preempted() -> None:
     assert silent is not None
     assert silent.state == PREEMPTED
     assert reconcile(None, 137, "") is None
+
+
+SRUN = """#!{python}
+import json, os, signal, sys, time
+def ended(number, frame):
+    open("srun-ended", "w").close()
+    sys.exit(143)
+signal.signal(signal.SIGTERM, ended)
+with open(os.environ["RANKWATCH_OUTCOME"].replace("{{node}}", "n0"), "w") as file:
+    json.dump({outcome}, file)
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"),
+    [(Outcome(FINISHED, 0), 0), (Outcome(FAILED, 17, "rank 0 exited", cause="rank 0 exited with code 17"), 17)],
+)
+def test_srun_that_waits_for_a_dead_node_is_ended_once_the_job_is_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, outcome: Outcome, code: int
+) -> None:
+    batch = a_batch(monkeypatch, tmp_path, "srun", outcome, "time.sleep(600)")
+    assert batch.run() == code
+    assert (tmp_path / "srun-ended").exists(), "by a signal that it passes on"
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome"),
+    [
+        ("wrapper.sh", Outcome(FINISHED, 0)),
+        ("srun", Outcome(FAILED, 1, "the rendezvous store does not respond")),
+    ],
+    ids=["the command has more to do", "only the launcher here has ended"],
+)
+def test_what_may_still_work_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, outcome: Outcome
+) -> None:
+    batch = a_batch(monkeypatch, tmp_path, command, outcome, "time.sleep(1.0)")
+    batch._options.job_retries = 0
+    batch.run()
+    assert not (tmp_path / "srun-ended").exists()
+
+
+def a_batch(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, outcome: Outcome, more: str) -> Batch:
+    """A batch script whose command leaves an outcome and goes on."""
+    monkeypatch.setattr(slurm_batch, "LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(slurm_batch, "END_INTERVAL", 0.05)
+    monkeypatch.chdir(folder)
+    command = folder / name
+    command.write_text(SRUN.format(python=sys.executable, outcome=repr(asdict(outcome)), more=more))
+    command.chmod(0o700)
+    env = {**os.environ, "SLURM_JOB_ID": "test-41", "SLURMD_NODENAME": "n0", "SLURM_JOB_NODELIST": "n0"}
+    options = build_parser().parse_args(["batch", "--folder", str(folder / "kept")])
+    batch = Batch(options, env, [str(command)])
+    batch.history.prepare()
+    return batch
 
 
 def test_wrong_use_is_reported(

@@ -28,6 +28,7 @@ from rankwatch_launcher.coordination.decisions import (
     StopProposal,
     StopRequest,
 )
+from rankwatch_launcher.coordination.membership import NodeProgress
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.core.state import AttemptState, Over, Site
 from rankwatch_launcher.node.attempt import RankProcess
@@ -59,6 +60,8 @@ class Job:
     """Local ranks that called ``rankwatch.shutdown()``."""
     stubborn: bool = False
     """The ranks do not end when they get SIGTERM."""
+    works: bool = False
+    """The ranks make progress."""
 
 
 def directive(kind: DirectiveKind, **more: Any) -> Directive:
@@ -188,6 +191,19 @@ JOBS: dict[str, Job] = {
         [(1, "exit", 0, 0), (1, "exit", 1, 0), (2, "directive", directive(DirectiveKind.STOP)), (3, "finish")], nodes=2
     ),
     "the store is lost": Job([(1, "lost")], nodes=2),
+    "the store is out of sight, and no rank here makes progress": Job([(1, "lost", False)], nodes=2),
+    "the store is out of sight of ranks that work, to their end": Job(
+        [(1, "lost", False), (240, "exit", 0, 0), (250, "exit", 1, 0)], nodes=2, works=True
+    ),
+    "the store is out of sight, and a rank crashes": Job(
+        [(1, "lost", False), (200, "exit", 0, 3)], nodes=2, works=True
+    ),
+    "the store is out of sight, and a stop is requested": Job(
+        [(1, "lost", False), (100, "signal"), (115, "exit", 0, 0), (115, "exit", 1, 0)], nodes=2, works=True
+    ),
+    "the store is out of sight, and the monitor restarts": Job(
+        [(1, "lost", False), (100, "directive", directive(DirectiveKind.RESTART))], nodes=2, works=True
+    ),
     "the store is lost during a graceful stop": Job(
         [(1, "propose", 1, 20), (2, "lost"), (3, "exit", 0, 0), (3, "exit", 1, 0)]
     ),
@@ -209,7 +225,7 @@ class Scene:
         self.directives: list[Directive] = []
         self.requests: list[RankRequest] = []
         self.recorded: set[int] = set()
-        self.lost = False
+        self.lost = self.ended = False
         self.store = JobStore(HashStore(), "job")
         self.signals: Any = SimpleNamespace(stop=signal.SIGTERM, stop_received=None, polled=True)
 
@@ -265,8 +281,8 @@ class Scene:
     def on_finish(self) -> None:
         self.store.finish(self.job.attempt, 1)
 
-    def on_lost(self) -> None:
-        self.lost = True
+    def on_lost(self, ended: bool = True) -> None:
+        self.lost, self.ended = True, ended
 
     # What the launcher does to its ranks ------------------------------------------------------------------------------
 
@@ -348,6 +364,7 @@ class Scene:
             readings=self.readings,
             exit_reason=lambda process: "",
             steps=lambda: job.steps,
+            progress=lambda: NodeProgress(work=int(self.now) if job.works else 0),
             complete=lambda: False,
             set_stop_step=self.set_stop_step,
         )
@@ -368,6 +385,7 @@ class Scene:
         rendezvous: Any = Rendezvous(
             rank=0,
             decision=self.decision,
+            host_has_ended=lambda: self.ended,
             members=SimpleNamespace(
                 answer_stop=lambda number, agreed, furthest: self.note(
                     f"answer proposal {number}: {'agreed' if agreed else f'refused at step {furthest}'}"

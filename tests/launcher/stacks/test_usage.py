@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from rankwatch.contract.messages import Frame, RankStack, Usage
+from rankwatch.contract.enums import WaitKind
+from rankwatch.contract.messages import Frame, RankStack, Usage, Wait
 from rankwatch_launcher.stacks.usage import UsageMeter
+from rankwatch_launcher.stacks.waits import Found
 from support.waiting import wait_for
 
 BUSY = "while True: pass"
@@ -165,3 +167,15 @@ def test_counters_are_those_of_the_last_looks() -> None:
     with process(SLEEP) as pid:
         seen = [meter.sample([RankStack(0, pid, "")], 4.0 * look, {})[0] for look in range(8)]
     assert [usage.seconds for usage in seen] == [0.0, 4.0, 8.0, 12.0, 12.0, 12.0, 12.0, 12.0]
+
+
+def test_one_look_that_sees_no_end_after_others_that_did_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = iter([WaitKind.THREAD, WaitKind.CHILD, WaitKind.THREAD, WaitKind.THREAD, WaitKind.TIMED, WaitKind.STOPPED])
+    monkeypatch.setattr(UsageMeter, "_waits", lambda *_: {0: Found(Wait(next(kinds)))})
+    meter, seen = UsageMeter(), []
+    for now in range(6):
+        wait = meter.sample([RankStack(0, os.getpid(), "")], float(now), {})[0].wait
+        assert wait is not None
+        seen.append(wait.kind)
+    unread = WaitKind.UNKNOWN
+    assert seen == [WaitKind.THREAD, WaitKind.CHILD, unread, WaitKind.THREAD, WaitKind.TIMED, unread]

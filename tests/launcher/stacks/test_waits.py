@@ -237,6 +237,21 @@ def shown(proc: Path, pid: int, tids: Iterable[int], call: str, comm: str = "pyt
         (folder / "comm").write_text(comm)
 
 
+@pytest.mark.parametrize("child", ["gone", "zombie", "stuck", "unknown"])
+def test_a_wait_for_a_child_is_over_once_that_has_ended(tmp_path: Path, child: str) -> None:
+    shown(tmp_path, 7, [7], "61 0x8 0x0 0x0 0x0 0x0 0x0 0x0 0x0")
+    parents = {7: 1, 8: 7}
+    if child != "gone":
+        shown(tmp_path, 8, [8], LOCKED)
+    if child == "zombie":
+        (tmp_path / "8" / "task" / "8" / "stat").write_text("8 (sleep) Z 7 7 7 0 -1 0")
+    if child == "unknown":
+        parents = {7: 1, 9: 7}
+        shown(tmp_path, 9, [9], LOCKED)
+    wait = wait_of(7, {}, parents, proc=tmp_path, machine="x86_64").wait
+    assert wait.kind is (WaitKind.THREAD if child == "stuck" else WaitKind.RUNNING)
+
+
 def test_a_deadlock_of_hundreds_of_threads_is_recognised(tmp_path: Path) -> None:
     shown(tmp_path, 7, range(7, 607), LOCKED)
     assert wait_of(7, {}, {}, proc=tmp_path, machine="x86_64").wait == Wait(WaitKind.THREAD)

@@ -7,6 +7,7 @@ import pytest
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import DirectiveKind, ProcessEventKind, RankState, VerdictKind
 from rankwatch.contract.messages import NodeRegistration
+from rankwatch_monitor.core.incident_record import Ended
 from rankwatch_monitor.core.job import NodeLoss
 from rankwatch_monitor.core.node_loss import UNSTATED, causes
 
@@ -162,3 +163,90 @@ def test_a_job_whose_node_is_lost_ends_with_the_others() -> None:
     scene.event(ProcessEventKind.FAILED, "node-0", reason="no node takes the place of host-1")
     assert scene.state == "failed"
     assert not scene.incident.open
+
+
+@pytest.mark.parametrize("known", [{"section_timeouts": {}}, {"sections": False}], ids=["no limits", "steps alone"])
+@pytest.mark.parametrize("cut_first", [True, False])
+def test_a_host_that_is_cut_off_as_the_monitor_is_restarted_is_found_and_named(
+    cut_first: bool, known: dict[str, object]
+) -> None:
+    scene = Scene(4, 2, **known).run(60)
+    if cut_first:
+        scene.cut_host(1).reload(5)
+    else:
+        scene.reload(5).cut_host(1)
+    reloaded = scene.now
+    scene.until_found(70)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    assert scene.blamed == {2: "host_silent", 3: "host_silent"}
+    assert scene.now - reloaded > 60, "silence counts from the restart"
+    scene.until(lambda: scene.directives(DirectiveKind.RESTART), 120)
+    scene.until(lambda: not scene.incident.open)
+    assert len(scene.job.incidents) == 1
+
+
+def test_a_hang_found_after_the_restart_of_the_monitor_names_the_host_of_which_nothing_was_heard() -> None:
+    scene = Scene(4, 2, reports_durations=True).run(60).cut_host(1).reload(5)
+    scene.mute_nodes.add("node-0")  # no stacks
+    scene.until(lambda: scene.job.incidents and scene.blamed, 70)
+    assert scene.blamed == {2: "host_silent", 3: "host_silent"}
+
+
+def test_a_host_that_only_the_restarted_monitor_does_not_reach_is_never_restarted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(4, 2, section_timeouts={}).run(60).reload(5).cut_host(1)
+    monkeypatch.setattr(scene, "_blocked", lambda: False)
+    scene.run(900)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    assert scene.incident.open, "it is said"
+    assert not scene.directives(DirectiveKind.RESTART), "the other ranks complete steps, and need its ranks for that"
+
+
+@pytest.mark.parametrize("unheard", [(), (2, 3)], ids=["all report", "a launcher is enough"])
+def test_a_restarted_monitor_that_hears_of_every_host_raises_nothing(unheard: tuple[int, ...]) -> None:
+    scene = Scene(4, 2, section_timeouts={}).run(60).reload(5).cut(*unheard)
+    assert not scene.run(120).job.incidents
+
+
+def test_ranks_that_are_heard_again_have_not_gone_on_before_they_make_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(4, 2, section_timeouts={}).run(60).cut_host(1).until_found(100).run(5)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    with monkeypatch.context() as still:
+        still.setattr(scene, "_blocked", lambda: True)
+        scene.resume().run(3)
+    assert scene.incident.ended is Ended.HEARD
+    assert scene.incident.closed_at is not None
+
+
+def test_ranks_that_worked_while_they_were_silent_have_gone_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(4, 2, section_timeouts={}).run(60).cut_host(1)
+    monkeypatch.setattr(scene, "_blocked", lambda: False)
+    scene.until_found(100).resume().run(3)
+    assert scene.incident.ended is Ended.WENT_ON
+
+
+STORE_LOST = "the rendezvous store has not responded for 200 s; no rank here made progress, so they have been killed"
+
+
+def test_ranks_whose_launcher_has_failed_alone_run_no_more() -> None:
+    scene = Scene(4, 2, section_timeouts={}).run(60).cut(2, 3)
+    scene.event(ProcessEventKind.FAILED, "node-1", reason=STORE_LOST)
+    scene.cut_host(1).run(9)
+    assert not scene.job.incidents, "the others may fail for the same"
+    scene.run(2)
+    assert scene.incident.kind is VerdictKind.NODE_LOST
+    assert scene.blamed == {2: "host_silent", 3: "host_silent"}
+    assert [scene.rank_state(rank) for rank in (2, 3)] == [RankState.DEAD] * 2
+    assert scene.state != "running"
+    assert not scene.directives(DirectiveKind.RESTART), "the launchers act by themselves"
+
+
+@pytest.mark.parametrize("cause", ["rank 2 exited with code 17", ""])
+def test_a_job_that_fails_on_all_nodes_loses_none(cause: str) -> None:
+    scene = Scene(4, 2, section_timeouts={}).run(60).cut(*range(4))
+    scene.event(ProcessEventKind.FAILED, "node-1", reason=STORE_LOST, cause=cause)
+    scene.run(3)
+    scene.event(ProcessEventKind.FAILED, "node-0", reason=STORE_LOST, cause=cause)
+    assert not scene.run(60).job.incidents
+    assert scene.state == "failed"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, Final, get_type_hints
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any, Final, get_args, get_type_hints
 
 import pytest
 
+from rankwatch.contract import messages
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.messages import (
     Collective,
+    Directive,
     DirectiveAck,
     Evidence,
     Frame,
@@ -18,18 +20,21 @@ from rankwatch.contract.messages import (
     NodeRegistration,
     ProcessEvent,
     RankLog,
+    RankObservation,
+    RankRequest,
     RankStack,
     RunClaim,
     Usage,
     Wait,
 )
+from rankwatch.contract.node_checks import CheckResult
 from rankwatch_monitor.http.validation import check_evidence, clean_evidence
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api
 
 LENGTHS: Final = (300, 10_000, 40_000)
-NAMES: Final = ("node", "host", "job_name", "run", "lost_node", "incident_id")
-"""A launcher, a host, a job that is called so does not exist."""
+NAMES: Final = ("node", "host", "job_name", "run", "lost_node", "incident_id", "open_sections", "first_time")
+"""A launcher, a host, a job that is called so does not exist; a rank's slots hold 63 bytes of a section's name."""
 LONG_NAMES: Final = ("file", "function", "group", "operation", "calls", "method", "stream", "path")
 """Of stacks and logs: up to 16,384 characters."""
 NODE: Final = "node-a"
@@ -55,6 +60,8 @@ class Texts:
             Collective: {**evidence, "stacks": [{**stack, "frames": [frame], "collectives": [inner]}]},
             Wait: {**evidence, "stacks": [{**stack, "usage": {"seconds": 9.0, "looks": 4, "wait": inner}}]},
             RankLog: {**evidence, "logs": [inner]},
+            CheckResult: {"node": NODE, "host": "h", "launcher_pid": 1, "local_world_size": 2, "checks": [inner]},
+            RankObservation: {"node": NODE, "attempt": 1, "ranks": [inner]},
         }
         return api.post(f"/api/v1/jobs/{job}/{self.path}", json=bodies.get(self.shape, inner)).status_code
 
@@ -73,7 +80,12 @@ POSTED: Final = (
     Texts(Collective, {"group": "0", "operation": "barrier", "enqueued": 3, "completed": 2}, "evidence"),
     Texts(Wait, {"kind": "child"}, "evidence"),
     Texts(RankLog, {"rank": 0, "stream": "stderr", "host": "h", "path": "/log"}, "evidence"),
+    Texts(CheckResult, {"name": "storage", "state": "failed"}, "nodes"),
+    Texts(RankObservation, {"rank": 0, "pid": 1, "process_state": "alive"}, "observations"),
 )
+SENT_BY_THE_MONITOR: Final = (Directive,)
+READ_BY_THE_LAUNCHER: Final = (RankRequest,)
+"""From a file of a rank; what becomes of it is an event, whose texts are tried."""
 
 
 def texts() -> Iterator[Any]:
@@ -88,11 +100,23 @@ def texts() -> Iterator[Any]:
                 make = lambda text: [text]  # noqa: E731
             elif kind == Mapping[str, str]:
                 make = lambda text: {"fact": text}  # noqa: E731
+            elif kind == Mapping[str, float]:
+                make = lambda text: {text: 1.0}  # noqa: E731
             else:
                 continue
             required = each.default is MISSING and each.default_factory is MISSING
             kind_of = posted.given.get("kind", "required" if required else "optional")
             yield pytest.param(posted, each.name, make, id=f"{posted.shape.__name__}-{kind_of}-{each.name}")
+
+
+def has_text(kind: Any) -> bool:
+    return kind is str or any(map(has_text, get_args(kind)))
+
+
+def test_every_message_with_a_text_is_tried() -> None:
+    shapes = [each for each in vars(messages).values() if is_dataclass(each) and each.__module__ == messages.__name__]
+    with_text = {each for each in shapes if any(map(has_text, get_type_hints(each).values()))}
+    assert with_text <= {each.shape for each in POSTED} | {*SENT_BY_THE_MONITOR, *READ_BY_THE_LAUNCHER}
 
 
 @pytest.mark.parametrize(("posted", "name", "make"), list(texts()))

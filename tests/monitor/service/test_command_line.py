@@ -164,6 +164,8 @@ def test_it_ends_when_its_parent_is_gone(tmp_path: Path) -> None:
             wait_for(lambda: monitor.process.poll() is not None, "the monitor ends after its parent")
             assert monitor.process.returncode == 0
             assert str(parent.pid) in monitor.printed()
+            assert not (tmp_path / "ready.json").exists(), "nobody else removes it"
+            assert monitor.database.exists(), "and nothing beside it"
     finally:
         parent.kill()
         parent.communicate()

@@ -228,6 +228,28 @@ def test_a_job_that_failed_over_goes_back_to_the_monitor_that_a_proxy_asks_first
     assert "job j is handed over to monitor a" in pair.monitors["b"].printed()
 
 
+def test_a_job_goes_to_the_monitor_that_a_proxy_asks_first_though_it_never_had_it(pair: Pair) -> None:
+    """As where monitors were added, or where a proxy has another order than those that took over."""
+    a, b = pair.apis["a"], pair.apis["b"]
+    taken(b, "j")
+    answers: list[int] = []
+
+    def report(first: Api, then: Api) -> bool:
+        answers.append(send(first, "j"))
+        if answers[-1] == 503:
+            send(then, "j")  # as the proxy does
+        return answers[-1] == 200
+
+    wait_for(lambda: report(a, b), "the one that is asked first gets it", 60.0)
+    assert 503 in answers
+    assert "job j is handed over to monitor a" in pair.monitors["b"].printed()
+    ends = time.monotonic() + 6 * LEASE
+    while time.monotonic() < ends:
+        assert report(a, b), "and keeps it"
+        assert send(b, "j") == 503, "also where the other is asked as often: no job wanders to and fro"
+    assert "is handed over" not in pair.monitors["a"].printed()
+
+
 def test_a_job_whose_senders_do_not_wait_for_the_response_stays(pair: Pair) -> None:
     """An overloaded monitor is late: a proxy tries the next one, and its report is not there when its turn comes."""
     a, b = pair.apis["a"], pair.apis["b"]

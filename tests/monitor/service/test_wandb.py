@@ -225,7 +225,6 @@ def test_no_key_is_one_warning_and_no_question(tmp_path: Path, mark: str) -> Non
     ("flags", "words"),
     [
         (("--wandb-project", "p", "--wandb-mode", "off"), ("--wandb-mode", "'off'", "online, offline or disabled")),
-        (("--wandb-project", "p", "--wandb-series", "few"), ("--wandb-series", "curated or all", "'few'")),
         (("--wandb-mode", "offline"), ("--wandb-mode", "--wandb-project", "RANKWATCH_MONITOR_WANDB_PROJECT")),
         (("--wandb-entity", "team"), ("--wandb-entity", "--wandb-project")),
         (("--wandb-project", "p", "--wandb-dir", "/dev/null/such"), ("--wandb-dir", "/dev/null/such")),

@@ -102,3 +102,9 @@ def test_ctrl_c_ends_a_command_without_a_traceback(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(command, "_run", interrupted)
     assert command.main([]) == command.EXIT_INTERRUPTED
+
+
+def test_each_sub_command_of_ours_is_listed_under_a_task() -> None:
+    pyproject = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    listed = [name for _, names in command.TASKS for name in names]
+    assert sorted(listed) == sorted(pyproject["project"]["entry-points"][command.GROUP])

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankwatch.contract.enums import Action
-from rankwatch.contract.policy import ACTION_MEANINGS, MAX_TIMEOUT, Policy, parse_section_timeouts, parse_value
+from rankwatch.contract.policy import ACTION_MEANINGS, Policy, parse_value
+from rankwatch.contract.schema import MAX_TIMEOUT, parse_section_timeouts
 
 LIMITS = (
     "initial_heartbeat_timeout",

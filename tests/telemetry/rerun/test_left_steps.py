@@ -12,7 +12,7 @@ from rankwatch.rerun import RerunDataIterator, RerunState, RerunStateMachine
 from telemetry.rerun.one_rank import validating
 
 
-@pytest.mark.parametrize("mode", ["disabled", "validate_results", "report_determinism_stats"])
+@pytest.mark.parametrize("mode", ["disabled", "validate_results"])
 @pytest.mark.parametrize("numbered", [True, False], ids=["by its number", "by its data"])
 def test_the_step_after_an_exception_is_run(mode: str, numbered: bool) -> None:
     """As at the end of each epoch, when the data are at an end in the middle of a step."""

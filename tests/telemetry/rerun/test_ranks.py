@@ -117,16 +117,6 @@ def test_one_faulty_device_that_is_found_is_enough(job: Job) -> None:
     assert "step 4: persistent error: " in job.log(1).read_text()
 
 
-def test_determinism_statistics_of_all_ranks_come_together_on_the_first(job: Job) -> None:
-    assert job.train("--mode", "report_determinism_stats", "--steps", "4") == [0, 0], job.printed()
-    report = job.reported(0, "end")[0]["report"]
-    assert {message: (found["count"], found["identical"]) for message, found in report.items()} == {
-        "the loss is NaN": (16, 16),
-        "the loss is infinite": (16, 16),
-    }
-    assert job.reported(1, "end")[0]["report"] is None
-
-
 @pytest.mark.long
 def test_without_re_runs_nothing_is_agreed_on(job: Job) -> None:
     """A rank that computes NaN ends by itself: its peer, which asks nothing, is left in its own collective."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 from collections.abc import Callable
@@ -271,34 +270,10 @@ def test_without_re_runs_a_fatal_result_ends_the_rank(reported: list[str], caplo
     assert len(reported) == 2
 
 
-def test_determinism_is_measured_by_running_each_step_twice(caplog: pytest.LogCaptureFixture) -> None:
-    machine = RerunStateMachine(mode="report_stats", report_every=4)
-    assert machine.get_mode() is RerunMode.REPORT_DETERMINISM_STATS
-    job = Job(machine)
-    job.wrong = lambda loss, run: loss * (1 + 1e-3 * run * (job.done % 2))
-    with caplog.at_level(logging.INFO, logger="rankwatch"):
-        for _ in range(6):
-            assert job.step() == (False, False, 0)
-    assert all(len(runs) == 2 and runs[0] == runs[1] for runs in job.losses)
-    assert "determinism of 'the loss is NaN': 4 pairs, 2 identical" in caplog.text
-    assert machine.determinism is not None
-    total = machine.report_determinism()
-    assert total is not None
-    found = total.by_message["the loss is NaN"]
-    assert (found.count, found.identical, found.decades) == (6, 3, {-3: 3})
-    assert found.largest == pytest.approx(1e-3, rel=0.01)
-
-
 @pytest.mark.parametrize("compare", [lambda a, b: (a - b) / b, lambda a, b: math.nan], ids=["signed", "no answer"])
 def test_a_comparison_may_be_signed_or_have_no_answer(
     reported: list[str], compare: Callable[[Any, Any], float]
 ) -> None:
-    machine, results = RerunStateMachine(mode="report_determinism_stats"), iter([1.0, 2.0])
-    while machine.should_run_forward_backward():
-        machine.validate_result(next(results), math.isnan, "x", compare)
-    found = machine.report_determinism()
-    assert found is not None
-    assert 0 < found.by_message["x"].largest <= 1
     machine, results = validating(), iter([math.nan, 1.0])
     while machine.should_run_forward_backward():
         machine.validate_result(next(results), math.isnan, "x", compare)

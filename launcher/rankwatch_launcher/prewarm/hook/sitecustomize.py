@@ -26,7 +26,7 @@ STAND_IN: Final = "RANKWATCH_STAND_IN"
 _FOLDER: Final = os.path.dirname(os.path.abspath(__file__))
 
 
-def _serve() -> ImportError | None:
+def _serve() -> None:
     source = os.path.join(os.path.dirname(_FOLDER), "child.py")
     try:
         spec = importlib.util.spec_from_file_location("_rankwatch_prewarmed", source)
@@ -34,18 +34,17 @@ def _serve() -> ImportError | None:
         assert spec.loader is not None
         program = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(program)
-        left: ImportError | None = program.serve(_FOLDER)
+        program.serve()
     except BaseException as error:  # noqa: BLE001 - site would report it and run the script
         sys.stderr.write(f"the prewarmed worker failed: {type(error).__name__}: {error}\n")
         os._exit(EXIT_HOOK_FAILED)
-    return left
 
 
 def _remove_hook() -> None:
     """Remove the hook: neither the script nor its child processes see it."""
     sys.path[:] = [entry for entry in sys.path if entry != _FOLDER]
     sys.path_importer_cache.pop(_FOLDER, None)
-    entries = os.environ.pop("PYTHONPATH", "").split(os.pathsep)
+    entries = os.environ.pop("PYTHONPATH", _FOLDER).split(os.pathsep)
     if rest := [entry for entry in entries if entry != _FOLDER]:
         os.environ["PYTHONPATH"] = os.pathsep.join(rest)
 
@@ -95,16 +94,13 @@ def _stand_in() -> None:
     stand_in.install_as_asked()
 
 
-_left: ImportError | None = None
-_is_worker = WORKER in os.environ
-if _is_worker:
-    _left = _serve()
+_remove_hook()
+_left = _other_sitecustomize()
+if WORKER in os.environ:
+    _serve()
+    _remove_hook()  # the rank's environment may name it again
 _auto, _errors = os.environ.pop(AUTO, ""), os.environ.pop(ERRORS, "")
 _stands_in = bool(os.environ.get(STAND_IN))
-if not _is_worker or _auto or _errors or _stands_in:
-    _remove_hook()
-if not _is_worker:
-    _left = _other_sitecustomize()
 if _errors == str(os.getppid()):
     _write_errors()
 if _stands_in:

@@ -8,6 +8,8 @@ rules for sections are those of :mod:`rankwatch.contract.limits`, here for all r
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from rankwatch.contract.enums import LimitSource, VerdictKind
@@ -26,6 +28,9 @@ from rankwatch_monitor.core.ranks import (
     silence_limit,
     silent_for,
 )
+
+SEEN_FACTOR: Final = 2.0
+"""Times the longest run of a section from which on another one raises a suspicion, until its limit is learned."""
 
 
 def detect(
@@ -187,7 +192,8 @@ def _without_progress(
             if source is LimitSource.FIRST_TIME:
                 # Nothing is known of this section, so a heartbeat in it counts as progress.
                 elapsed_R = np.fmin(quiet_R, columns.last_update_R - columns.last_heartbeat_R)
-                limit = min(limit, sample_after or np.inf)
+                seen = SEEN_FACTOR * limits.seen.get(name, 0.0)
+                limit = min(limit, max(sample_after, seen) if sample_after else np.inf)
             where_R = live_R & (innermost_R == s) & (first_R == first)
             kind, end = VerdictKind.SECTION_OVERRUN, columns.sections_updated_R
             verdicts.append(_past(kind, elapsed_R, limit, where_R, name, end=end, source=source))

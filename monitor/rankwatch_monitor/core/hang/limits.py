@@ -16,6 +16,7 @@ The out-of-section limit is learned only at the end of a run, because long pause
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract import ft_state, semconv
@@ -46,6 +47,8 @@ class Limits(NamedTuple):
     silence_source: LimitSource = LimitSource.CONFIGURED
     initial_heartbeat_source: LimitSource = LimitSource.CONFIGURED
     first_time_source: LimitSource = LimitSource.CONFIGURED
+    seen: Mapping[str, float] = MappingProxyType({})
+    """The longest run of each section so far."""
     signs: float | None = None
     """Learned for ranks that do not send the age of their progress: time between signs of life outside of sections."""
 
@@ -86,6 +89,7 @@ def in_force(policy: Policy, durations: ObservedDurations | None = None) -> Limi
         silence_source=_source(policy, "silence"),
         initial_heartbeat_source=_source(policy, "initial_heartbeat", loaded.initial_heartbeat),
         first_time_source=_source(policy, "first_time"),
+        seen={name: max(observed.first, observed.longest) for name, observed in durations.sections.items()},
         signs=_signs(policy, durations),
     )
 

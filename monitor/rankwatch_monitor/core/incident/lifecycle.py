@@ -886,10 +886,13 @@ def _close_if_recovered(job: Job, incident: Incident, now: float, effects: list[
         _send(job, incident, machine.Closed(now, Ended.DETECTION_OFF, "detection was switched off"), now, effects)
     elif _reported_since(job, incident, now) and not leaves(job.columns, now):
         how, outcome = Ended.WENT_ON, "the ranks went on by themselves"
-        if incident.kind in OF_A_SECTION and _stand_still(job, incident):
+        silent = incident.kind in OF_SILENCE
+        if (silent or incident.kind in OF_A_SECTION) and _stand_still(job, incident):
             how, outcome = Ended.RANKS_ENDED, "the ranks ended"
             if live_ranks(job.columns)[_affected(job, incident)].any():
                 how, outcome = Ended.LIMIT_CHANGED, "its limit was changed; the ranks have not moved"
+                if silent:
+                    how, outcome = Ended.HEARD, "the ranks are heard again, and have made no progress"
         _send(job, incident, machine.Closed(now, how, outcome), now, effects)
 
 

@@ -27,9 +27,9 @@ from typing import Any, Final
 import rankwatch
 from rankwatch import session
 from rankwatch.integrations.autorun import frameworks
-from rankwatch.integrations.autorun.errors import count_error
-from rankwatch.integrations.autorun.training_loop import NAMES, AutoStep, TrainingLoop
-from rankwatch.recording.sections import Section
+from rankwatch.integrations.autorun.errors import count_error, report
+from rankwatch.integrations.autorun.training_loop import NAMES, TrainingLoop
+from rankwatch.recording import sections
 
 SAVE_MODULES: Final = ("torch.distributed.checkpoint", "safetensors.torch")
 """Modules besides torch that save checkpoints; hooked when the script imports them."""
@@ -88,21 +88,17 @@ def _defer_init_to_script() -> None:
 
 def _defer_sections_to_script(loop: TrainingLoop) -> None:
     """Stop recording a section as soon as the script creates it itself."""
-    plain: Callable[[Section, str], None] = Section.__init__
     automatic = set(NAMES)
 
-    def create(self: Section, name: str) -> None:
-        plain(self, name)
-        if type(self) is not AutoStep and isinstance(name, str) and name in automatic:
-            automatic.discard(name)
-            try:
-                loop.defer(name)
-            except Exception:  # noqa: BLE001 - boundary to training code
-                count_error()
-            if not automatic:
-                Section.__init__ = plain  # type: ignore[method-assign, assignment]
+    def observe(name: str) -> None:
+        if not isinstance(name, str) or name not in automatic:
+            return
+        automatic.discard(name)
+        if not automatic:
+            sections.observers.remove(observe)
+        report(loop.defer, name)
 
-    Section.__init__ = create  # type: ignore[method-assign]
+    sections.observers.append(observe)
 
 
 # After an import ----------------------------------------------------------------------------------------------------
@@ -114,16 +110,9 @@ def _call_when_imported(wanted: Mapping[str, Callable[[ModuleType], None]]) -> N
     for name in wanted:
         module = sys.modules.get(name)
         if module is not None:
-            _call(waiting.pop(name), module)
+            report(waiting.pop(name), module)
     if waiting:
         sys.meta_path.insert(0, _AfterImport(waiting))
-
-
-def _call(action: Callable[[ModuleType], None], module: ModuleType) -> None:
-    try:
-        action(module)
-    except Exception:  # noqa: BLE001 - boundary to training code
-        count_error()
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -167,4 +156,4 @@ class _AfterImport(importlib.abc.MetaPathFinder):
             return
         if not self._waiting and self in sys.meta_path:
             sys.meta_path.remove(self)
-        _call(action, module)
+        report(action, module)

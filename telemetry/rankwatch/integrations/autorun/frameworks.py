@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTION
-from rankwatch.integrations.autorun.errors import count_error
+from rankwatch.integrations.autorun.errors import between
 from rankwatch.integrations.autorun.training_loop import TrainingLoop
 
 _LIGHTNING: Final = ("lightning.pytorch", "pytorch_lightning")
@@ -46,20 +46,7 @@ def _wrapped(plain: Callable[..., Any], section: str, loop: TrainingLoop) -> Cal
     def phase(*args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != thread:
             return plain(*args, **kwargs)
-        _report(loop.phase_begins, section)
-        done = False
-        try:
-            result = plain(*args, **kwargs)
-            done = True
-            return result
-        finally:
-            _report(loop.phase_ended, failed=not done)
+        begins = functools.partial(loop.phase_begins, section)
+        return between(begins, functools.partial(plain, *args, **kwargs), loop.phase_ended)
 
     return phase
-
-
-def _report(event: Callable[..., None], *given: Any, **named: Any) -> None:
-    try:
-        event(*given, **named)
-    except Exception:  # noqa: BLE001 - boundary to training code
-        count_error()

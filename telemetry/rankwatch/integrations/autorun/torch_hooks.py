@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
-from rankwatch.integrations.autorun.errors import count_error
+from rankwatch.integrations.autorun.errors import between, count_error, report
 from rankwatch.integrations.autorun.training_loop import TrainingLoop
 
 SAVES: Final = (
@@ -135,10 +135,7 @@ class _Hooks:
         def rankwatch_forward_end(module: Any, inputs: Any, output: Any) -> None:  # noqa: ARG001
             if id(module) != self._outermost:
                 return
-            try:
-                self._end_forward()
-            except Exception:  # noqa: BLE001 - boundary to training code
-                count_error()
+            report(self._end_forward)
 
         return rankwatch_forward_end
 
@@ -162,14 +159,10 @@ class _Hooks:
                 return plain(*args, **kwargs)
             self._find_first_step()
             armed = self.disarm()  # activation checkpointing calls modules again
-            self._report(self._loop.backward_begins)
-            done = False
             try:
-                result = plain(*args, **kwargs)
-                done = True
-                return result
+                call = functools.partial(plain, *args, **kwargs)
+                return between(self._loop.backward_begins, call, self._loop.backward_ended)
             finally:
-                self._report(self._loop.backward_ended, failed=not done)
                 if armed:
                     self.arm()
 
@@ -186,14 +179,14 @@ class _Hooks:
                 return plain(iterator)
             key = id(getattr(iterator, "_dataset", iterator))
             self.disarm()  # preparing a batch may call modules
-            self._report(self._loop.fetch_begins, key)
+            report(self._loop.fetch_begins, key)
             done = False
             try:
                 batch = plain(iterator)
                 done = True
                 return batch
             finally:
-                self._report(self._loop.fetch_ended, exhausted=not done)
+                report(self._loop.fetch_ended, exhausted=not done)
                 self.arm()
 
         iterators.__next__ = __next__
@@ -208,26 +201,12 @@ class _Hooks:
         def save(*args: Any, **kwargs: Any) -> Any:
             if _get_ident() != thread:
                 return plain(*args, **kwargs)
-            self._report(self._end_forward)  # a module must not be saved with its hook
-            self._report(self._loop.save_begins)
-            done = False
-            try:
-                result = plain(*args, **kwargs)
-                done = True
-                return result
-            finally:
-                self._report(self._loop.save_ended, failed=not done)
+            report(self._end_forward)  # a module must not be saved with its hook
+            return between(self._loop.save_begins, functools.partial(plain, *args, **kwargs), self._loop.save_ended)
 
         setattr(save, _MARK, plain)
         self._saves[plain] = save
         return save
-
-    @staticmethod
-    def _report(event: Callable[..., None], *given: Any, **named: Any) -> None:
-        try:
-            event(*given, **named)
-        except Exception:  # noqa: BLE001 - boundary to training code
-            count_error()
 
     # Optimizers -------------------------------------------------------------------------------------------------------
 
@@ -241,10 +220,7 @@ class _Hooks:
         @functools.wraps(plain)
         def __init__(made: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
             plain(made, *args, **kwargs)
-            try:
-                self._track(made)
-            except Exception:  # noqa: BLE001 - boundary to training code
-                count_error()
+            report(self._track, made)
 
         optimizer.Optimizer.__init__ = __init__
 
@@ -275,10 +251,7 @@ class _Hooks:
     def _step_ended(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
         if self._is_compiling() or _get_ident() != self._thread:
             return
-        try:
-            self._loop.optimizer_ended(id(optimizer))
-        except Exception:  # noqa: BLE001 - boundary to training code
-            count_error()
+        report(self._loop.optimizer_ended, id(optimizer))
 
     def _find_first_step(self) -> None:
         """Set the first step from the optimizers' state, which a checkpoint may have restored."""

@@ -25,14 +25,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTION, STEP_SECTION
+from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTION, OPTIMIZER_SECTION, STEP_SECTION
 from rankwatch.recording.sections import Section, Step, progress
 
 DATA: Final = "data"
 FORWARD: Final = "forward"
 BACKWARD: Final = "backward"
-OPTIMIZER: Final = "optimizer"
-NAMES: Final = (DATA, FORWARD, EVALUATION_SECTION, BACKWARD, OPTIMIZER, CHECKPOINTING_SECTION, STEP_SECTION)
+NAMES: Final = (DATA, FORWARD, EVALUATION_SECTION, BACKWARD, OPTIMIZER_SECTION, CHECKPOINTING_SECTION, STEP_SECTION)
 
 MAX_REPEATS: Final = 8
 """An optimizer that is idle for this many steps of the others no longer participates. Adversarial training usually
@@ -155,7 +154,7 @@ class TrainingLoop:
 
     def optimizer_begins(self, key: int) -> None:
         """``optimizer.step()`` is called; within another one (sharded, wrapped) it is part of that."""
-        owner = (OPTIMIZER, key)
+        owner = (OPTIMIZER_SECTION, key)
         if self._stepping:
             self._end(owner)  # its last step raised, for which torch calls no hook
         nested = self._stepping > 0
@@ -165,11 +164,11 @@ class TrainingLoop:
             self.optimizers.add(key)
             self._enter_step()
         self._stepping += 1
-        self._begin(owner, None if nested else OPTIMIZER)
+        self._begin(owner, None if nested else OPTIMIZER_SECTION)
 
     def optimizer_ended(self, key: int) -> None:
         """``optimizer.step()`` has returned."""
-        self._end((OPTIMIZER, key))
+        self._end((OPTIMIZER_SECTION, key))
         if not self._stepping and self.optimizers.stepped(key):
             self._leave_step(completed=True)
 
@@ -221,7 +220,7 @@ class TrainingLoop:
 
     def _enter_step(self) -> None:
         if self._counts_steps and self._step is None and self.optimizers and not self._phases:
-            self._step = AutoStep(self.first_step)
+            self._step = _AutoStep(self.first_step)
             self.first_step = None
             self._step.__enter__()
 
@@ -235,7 +234,10 @@ class TrainingLoop:
         step.__exit__(None if completed else RuntimeError, None, None)
 
 
-class AutoStep(Step):
-    """A step that was not opened by the script."""
+class _AutoStep(Step):
+    """A step that was not opened by the script, so no observer hears of it."""
 
     __slots__ = ()
+
+    def __init__(self, iteration: int | None) -> None:
+        self._name, self._opened, self._iteration = STEP_SECTION, None, iteration

@@ -28,9 +28,7 @@ from rankwatch.contract.semconv import CHECKPOINTING_SECTION, EVALUATION_SECTION
 from rankwatch.integrations.lightning import graceful_stop
 from rankwatch.integrations.lightning.framework import Callback, LightningModule, Trainer
 from rankwatch.integrations.shared.shared_session import SharedSession
-from rankwatch.recording import sections
 from rankwatch.recording.sections import Section
-from rankwatch.recording.shared_slots import STOP_PREEMPTS
 from rankwatch.recording.wrapping import Wrapped
 
 FIT: Final = "fit"
@@ -202,8 +200,7 @@ class MonitoredCallback(Callback):
             return
         self.after_step(trainer, monitor)
         if not monitor.stopped and rankwatch.should_stop():
-            recorder = sections.attached()
-            monitor.stop(trainer, preempted=recorder is not None and recorder.words[STOP_PREEMPTS] != 0)
+            monitor.stop(trainer, preempted=rankwatch.preempted())
 
     def after_step(self, trainer: Trainer, monitor: FitMonitor) -> None:
         """Hook of subclasses, called after each step and before the check for a stop."""

@@ -19,18 +19,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from types import FrameType
 from typing import Any
 
+import rankwatch
 from rankwatch import launcher_requests
 from rankwatch.integrations.lightning.fit_monitor import FIT, FitMonitor, MonitoredCallback
 from rankwatch.integrations.lightning.framework import LightningModule, Trainer, logger_named
 from rankwatch.integrations.lightning.graceful_stop import LOGGER
 from rankwatch.integrations.lightning.stop_agreement import StoreAgreement, store_of_ranks
 from rankwatch.liveness import worker_signals
-from rankwatch.recording import sections
-from rankwatch.recording.shared_slots import STOP_SIGNALLED
 
 
 class _SignalHandler:
@@ -50,9 +48,7 @@ class _SignalHandler:
             os.kill(os.getpid(), number)
             return
         self.received = True
-        recorder = sections.attached()
-        if recorder is not None:
-            recorder.words[STOP_SIGNALLED] = time.monotonic_ns()
+        rankwatch.request_stop()
 
     def release(self) -> None:
         self._released = True

@@ -4,9 +4,8 @@ Enters: the hooks that a training loop calls. Leaves: sections, steps, and learn
 Open :mod:`~rankwatch.integrations.megatron.hooks` first.
 """
 
+from rankwatch.integrations.megatron.config import FaultToleranceConfig, NVRxStragglerDetectionConfig
 from rankwatch.integrations.megatron.hooks import (
-    FaultToleranceConfig,
-    NVRxStragglerDetectionConfig,
     maybe_setup_simulated_fault,
     on_checkpoint_loaded,
     on_checkpointing_end,

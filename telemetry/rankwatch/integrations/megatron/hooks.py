@@ -30,28 +30,13 @@ import rankwatch
 from rankwatch.contract.ft_state import FILE_NAME
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION, SETUP_SECTION, STEP_SECTION
 from rankwatch.faults import inject
-from rankwatch.integrations.megatron.config import FaultToleranceConfig, NVRxStragglerDetectionConfig, policy_of
+from rankwatch.integrations.megatron.config import policy_of
 from rankwatch.integrations.megatron.state import FaultToleranceState, timeout_update
 from rankwatch.integrations.nvrx.fault_tolerance import RankMonitorClient
 from rankwatch.integrations.shared.report_log import ReportLog
 from rankwatch.integrations.shared.state_file import FILE_SECONDS, StateFile
 from rankwatch.integrations.shared.with_timeout import with_timeout
 from rankwatch.recording.sections import Step, section
-
-__all__ = [
-    "FaultToleranceConfig",
-    "NVRxStragglerDetectionConfig",
-    "maybe_setup_simulated_fault",
-    "on_checkpoint_loaded",
-    "on_checkpointing_end",
-    "on_checkpointing_start",
-    "on_eval_step_end",
-    "on_eval_step_start",
-    "on_training_step_end",
-    "on_training_step_start",
-    "setup",
-    "shutdown",
-]
 
 NUM_WARMUP_ITERS: Final = 1
 """Iterations outside of ``step``: of training once per process, of evaluation each time. Configurable in Megatron-LM

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from rankwatch.contract.policy import timeout
+from rankwatch.contract.schema import timeout
 
 HEAD_NODE: Final = "$$${head_node_ip_var}"
 """Placeholder that NeMo-Run replaces by the shell variable of the first node's address, including its dollar sign."""

@@ -3,11 +3,9 @@
 How this works
 --------------
 A finder, first in ``sys.meta_path``, handles that name and all below it. Its modules look up attributes lazily in a
-Rankwatch module (:data:`COUNTERPARTS`), so that importing ``ptl_resiliency`` does not import Lightning. Where the real
-package is installed, all that has no counterpart comes from it: whole modules, ``inprocess``, and single names of a
-module of ours (``inprocess`` needs ``fault_tolerance.data.AuthkeyMsg``), for which the real module is executed once,
-out of ``sys.modules``. Elsewhere, a module without a counterpart raises ``ModuleNotFoundError``; the import of a name
-without one raises ``ImportError`` with its replacement (:mod:`.missing_names`).
+Rankwatch module (:data:`COUNTERPARTS`), so that importing ``ptl_resiliency`` does not import Lightning. A module
+without a counterpart comes from the real package where that is installed, else it raises ``ModuleNotFoundError``; the
+import of a name without one raises ``ImportError`` with its replacement (:mod:`.missing_names`).
 
 :func:`install` activates it; ``RANKWATCH_STAND_IN=nvrx`` does so in the launcher's ranks before the script runs.
 """
@@ -18,11 +16,10 @@ import importlib
 import logging
 import os
 import sys
-import threading
 from collections.abc import Mapping
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import find_spec, module_from_spec
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Final
 
@@ -63,12 +60,8 @@ COUNTERPARTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(sorted(missing_names.MODULES), _INPROCESS),
 }
 """The Rankwatch module for each name below ``nvidia_resiliency_ext``."""
-PREFER_REAL: Final = ("inprocess",)
-"""Packages whose counterpart has a different interface, so that the real one takes precedence."""
 
 _log = logging.getLogger("rankwatch")
-_real_modules: Final[dict[str, ModuleType | None]] = {}
-_real_lock: Final = threading.RLock()
 
 
 class StandInError(RuntimeError):
@@ -93,7 +86,6 @@ def install() -> None:
 
 def uninstall() -> None:
     """Remove the stand-in; existing references to its modules stay valid."""
-    _real_modules.clear()
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     if not getattr(sys.modules.get(REPLACED), MARK, False):
         return
@@ -156,9 +148,8 @@ class _Loader(Loader):
                 return importlib.import_module(f"{ours}.{name}")
             if hasattr(found, name):
                 return getattr(found, name)
-            real = _real_module(module.__name__)
-            if hasattr(real, name):
-                return getattr(real, name)
+            if f"{module.__name__}.{name}".removeprefix(f"{REPLACED}.") in COUNTERPARTS:
+                return importlib.import_module(f"{module.__name__}.{name}")
             missing = f"{module.__name__} has no {name!r}: Rankwatch stands in for {REPLACED} here ({VARIABLE})"
             replacement = replacement_of(f"{module.__name__.removeprefix(f'{REPLACED}.')}.{name}")
             if replacement is not None:  # `from ... import` discards the message of an AttributeError
@@ -177,34 +168,10 @@ def _is_below(name: str) -> bool:
 
 def _counterpart(below: str) -> str | None:
     ours = COUNTERPARTS.get(below)
-    package = below.partition(".")[0]
-    if package in PREFER_REAL and _real_spec(f"{REPLACED}.{package}") is not None:
-        return None
     try:
         return ours if ours is not None and find_spec(ours) is not None else None
     except ModuleNotFoundError:  # a parent module is missing
         return None
-
-
-def _real_module(fullname: str) -> ModuleType | None:
-    """Return a module of the real installation, executed at the first call; None if it is not installed.
-
-    Its own imports of modules that have a counterpart find the counterpart, and through it the real names.
-
-    Raises:
-        ImportError: executing it failed.
-    """
-    with _real_lock:
-        if fullname not in _real_modules:
-            spec = _real_spec(fullname)
-            _real_modules[fullname] = module = module_from_spec(spec) if spec is not None else None
-            if module is not None and spec is not None and spec.loader is not None:
-                try:
-                    spec.loader.exec_module(module)  # cycles find the module as far as it is
-                except Exception as error:
-                    del _real_modules[fullname]
-                    raise ImportError(f"{fullname} of the installed package cannot be imported: {error}") from error
-        return _real_modules[fullname]
 
 
 def _real_folders(fullname: str) -> list[str]:

@@ -330,6 +330,16 @@ def test_a_pause_that_was_never_seen_before_is_looked_at_and_never_acted_on(sect
     assert not scene.directives(DirectiveKind.RESTART)
 
 
+@pytest.mark.parametrize("section", ["evaluation", "load_weights"])
+def test_a_pause_that_ended_by_itself_raises_no_suspicion_again(section: str) -> None:
+    scene = trained().enter(section).run(100).leave().run(60)
+    assert len(scene.job.incidents) == 1
+    scene.enter(section).run(120).leave().run(60)
+    assert len(scene.job.incidents) == 1, "it is known how long it takes"
+    scene.enter(section).run(250)
+    assert len(scene.job.incidents) == 2, "but not for ever"
+
+
 @pytest.mark.parametrize("section", ["checkpointing", "evaluation", "load_weights"])
 def test_a_pause_that_was_never_seen_before_is_no_suspicion_where_no_launcher_can_look(section: str) -> None:
     assert trained(launchers=False).enter(section).run(600).leave().run(60).quiet()

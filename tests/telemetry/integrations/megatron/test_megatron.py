@@ -14,6 +14,7 @@ import rankwatch
 from rankwatch.contract import env, ft_state
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.faults import inject
+from rankwatch.integrations import megatron
 from rankwatch.integrations.megatron import hooks
 from rankwatch.integrations.megatron.state import FaultToleranceState
 from rankwatch.integrations.nvrx.timeouts import SectionTimeouts
@@ -78,7 +79,7 @@ def test_the_folder_for_checkpoints_must_be_set(config: Any, state: Any) -> None
 
 
 def test_straggler_settings_that_make_no_sense_are_refused_before_anything_begins(state: Any, tmp_path: Path) -> None:
-    straggler = hooks.NVRxStragglerDetectionConfig(enabled=True, gpu_relative_perf_threshold=7.0)
+    straggler = megatron.NVRxStragglerDetectionConfig(enabled=True, gpu_relative_perf_threshold=7.0)
     config = SimpleNamespace(nvrx_straggler=straggler)
     with pytest.raises(ValueError, match="gpu_relative_perf_threshold must be a score"):
         hooks.setup(config, state, checkpoint_dir=tmp_path)
@@ -87,7 +88,7 @@ def test_straggler_settings_that_make_no_sense_are_refused_before_anything_begin
 
 def test_switched_off_all_hooks_do_nothing(state: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANKWATCH_DISABLED", "1")
-    straggler = hooks.NVRxStragglerDetectionConfig(enabled=True, report_time_interval=0.01)
+    straggler = megatron.NVRxStragglerDetectionConfig(enabled=True, report_time_interval=0.01)
     hooks.setup(SimpleNamespace(nvrx_straggler=straggler), state, checkpoint_dir=tmp_path, calc_ft_timeouts=True)
     for _ in range(16):
         hooks.on_training_step_start(state)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import rankwatch
-from rankwatch.integrations.megatron import hooks
+from rankwatch.integrations import megatron
 from rankwatch.integrations.nvrx import fault_tolerance, stand_in, straggler
 from rankwatch.recording.shared_slots import read
 from rankwatch_launcher.cli import main
@@ -70,7 +70,7 @@ def test_the_stand_in() -> None:
 
 
 def test_every_setting_is_in_the_tables_with_its_default() -> None:
-    for settings in (hooks.FaultToleranceConfig, hooks.NVRxStragglerDetectionConfig):
+    for settings in (megatron.FaultToleranceConfig, megatron.NVRxStragglerDetectionConfig):
         for each in dataclasses.fields(settings):
             (row,) = re.findall(rf"^\|.*`{each.name}`[^|]*\|([^|]*)\|", PAGE, re.MULTILINE)
             default = f'"{each.default}"' if isinstance(each.default, str) else repr(each.default)
