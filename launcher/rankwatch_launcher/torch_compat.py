@@ -13,8 +13,11 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -148,6 +151,10 @@ def missing_attributes(agent: Any) -> list[str]:
     return [name for name in PRIVATE_ATTRIBUTES if not hasattr(agent, name)]
 
 
+KEPT_ATTEMPTS: Final = 10
+"""Whose error files stay in the folder for temporary files."""
+
+
 def redirected_into(specs: LogsSpecs) -> str:
     """The folder into which torch redirects the output of ranks; empty: it redirects none, or not known."""
     chosen = [getattr(specs, name, None) for name in ("_redirects", "_tee")]
@@ -167,6 +174,21 @@ def run_folder(specs: LogsSpecs, run_id: str) -> str:
         made = made or specs._make_log_dir(root, run_id)
         specs._run_log_dir = made  # type: ignore[attr-defined]
     return str(made or "")
+
+
+def remove_old_errors(specs: LogsSpecs) -> None:
+    """Remove the error files of all attempts but the newest, where torch keeps them in a folder that nobody asked for.
+
+    A run of thousands of restarts would fill the folder for temporary files. What was asked for is the user's own.
+    """
+    root, run = Path(getattr(specs, "root_log_dir", "") or os.devnull), getattr(specs, "_run_log_dir", "")
+    own = root.name.startswith("torchelastic_") and root.parent == Path(tempfile.gettempdir())
+    if not own or not run or redirected_into(specs):
+        return
+    attempts = ((each, each.name.rpartition("_")[2]) for each in Path(run).glob("attempt_*"))
+    numbered = sorted((int(number), each) for each, number in attempts if number.isdecimal())
+    for _, each in numbered[:-KEPT_ATTEMPTS]:
+        shutil.rmtree(each, ignore_errors=True)
 
 
 def remove_empty_logs(specs: LogsSpecs) -> None:

@@ -50,8 +50,8 @@ from rankwatch.recording.shared_slots import SETTINGS_BYTES, SETTINGS_LENGTH, SE
 from rankwatch_launcher.coordination.membership import Member
 from rankwatch_launcher.coordination.store import _of
 from rankwatch_launcher.coordination.store_file import StoreFile
+from rankwatch_launcher.diagnose import find
 from rankwatch_launcher.diagnose.collect import _locals
-from rankwatch_launcher.diagnose.find import _first_line
 from rankwatch_launcher.monitor import answers
 from rankwatch_launcher.monitor.process import LocalMonitor
 from rankwatch_launcher.node import learned_limits
@@ -245,8 +245,9 @@ READERS: Final[dict[str, Reader]] = {
         lambda c, _: StoreFile.address(cast("StoreFile", SimpleNamespace(_text=lambda: c.decode(errors="replace")))),
     ),
     "diagnose/collect.py::_locals": Reader([THREAD | {"os_thread_id": 7}], locals_of_a_process),
-    "diagnose/find.py::_first_line": Reader(
-        {"message": {"message": "ValueError: x"}}, lambda c, _: _first_line(c.decode(errors="replace"))
+    "diagnose/find.py::error_of": Reader(
+        {"message": {"message": "ValueError: x"}},
+        lambda c, folder: find.error_of(find.Rank(1, "job", 0, error_file=str(file_in(folder, "error", c)))),
     ),
     "stacks/collectives.py::_ranks": Reader(
         [0, 1], lambda c, _: collectives.from_flight_recorder({"pg_config": {"0": {"name": "", "ranks": c.decode()}}}),
@@ -255,7 +256,7 @@ READERS: Final[dict[str, Reader]] = {
     "stacks/collectives.py::of_rank": Reader(RECORDER, flight_recorder, NO_OBJECT),
     "stacks/formats.py::from_py_spy": Reader([THREAD], stack_of_py_spy, NO_OBJECT),
     "stacks/collectives.py::from_flight_recorder": Reader(RECORDER, flight_recorder, NO_OBJECT),
-    "stacks/formats.py::_frame": Reader([THREAD], stack_of_py_spy, NO_OBJECT),
+    "stacks/formats.py::frame": Reader([THREAD], stack_of_py_spy, NO_OBJECT),
     "stacks/formats.py::main_thread": Reader([THREAD], main_thread, NO_OBJECT),
     "cli/past.py::_read": Reader({"url": "http://127.0.0.1:9"}, facts_of_a_reader),
     "cli/readers.py::running": Reader(

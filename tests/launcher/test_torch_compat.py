@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import ast
 import signal
+import tempfile
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 
 from rankwatch_launcher import torch_compat
 
@@ -99,6 +101,22 @@ def test_a_second_connection_reaches_the_same_store(kind: type[torch_compat.TCPS
     assert second is not store
     store.set("key", "value")
     assert second.get("key") == b"value"
+
+
+@pytest.mark.parametrize(("asked_for", "redirects"), [(False, Std.NONE), (False, Std.ALL), (True, Std.NONE)])
+def test_error_files_of_many_attempts_stay_only_where_somebody_asked_for_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_for: bool, redirects: Std
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    specs = DefaultLogsSpecs(log_dir=str(tmp_path / "logs") if asked_for else None, redirects=redirects)
+    for attempt in range(2 * torch_compat.KEPT_ATTEMPTS):
+        torch_compat.remove_old_errors(specs)
+        ranks = {0: {"TORCHELASTIC_RUN_ID": "run", "TORCHELASTIC_RESTART_COUNT": str(attempt)}}
+        Path(specs.reify(ranks).error_files[0]).write_text("{}")
+    found = {int(each.parent.parent.name.rpartition("_")[2]) for each in tmp_path.rglob("error.json")}
+    own = not asked_for and redirects is Std.NONE
+    first = torch_compat.KEPT_ATTEMPTS - 1 if own else 0
+    assert found == set(range(first, 2 * torch_compat.KEPT_ATTEMPTS))
 
 
 LAUNCHER = Path(torch_compat.__file__).parent

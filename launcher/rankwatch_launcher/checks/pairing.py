@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rankwatch.contract.node_checks import CheckName, CheckReason, CheckResult, CheckState
+from rankwatch.contract.text import one_line
 
 SLOW_LINK: Final = 2.0
 """Times the median of all groups from which an all-reduce is slow."""
@@ -152,8 +153,9 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
     for each in sorted(verdicts, key=lambda verdict: verdict.fault is None):
         figures = [Figures() if found is None else found for found in each.rounds]
         compute, reduce = _shown([f.compute for f in figures]), _shown([f.all_reduce for f in figures])
-        partners = ", ".join("+".join(others) for others in each.partners if others)
+        # Names come from the rendezvous store, which anybody who reaches it can write to.
+        partners = one_line(", ".join("+".join(others) for others in each.partners if others), 200)
         fault = "" if each.fault is None else "AT FAULT: " + str(each.fault.reason).replace("_", " ")
-        rows.append((each.node, compute, reduce, partners, fault))
+        rows.append((one_line(each.node, 100), compute, reduce, partners, fault))
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -18,20 +18,21 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from rankwatch.contract.diagnosis import Hindrance, NodeReport, Obstacle, Profile, SeenExit, SeenRank, ThreadStack
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.files import find_program
-from rankwatch.contract.messages import LOG_LINES, RankLog, RankStack
+from rankwatch.contract.messages import LOG_LINES, Collective, RankLog, RankStack
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs
 from rankwatch_launcher.diagnose import find
 from rankwatch_launcher.diagnose import profile as profiling
 from rankwatch_launcher.diagnose.find import Rank
 from rankwatch_launcher.stacks import flight_dumps, formats
-from rankwatch_launcher.stacks.capture import StackReader, Target
+from rankwatch_launcher.stacks.capture import StackReader, Target, run_all
 from rankwatch_launcher.stacks.usage import UsageMeter
 from rankwatch_launcher.stacks.waits import PythonThread
 
@@ -45,11 +46,17 @@ LOOKS: Final = 3
 """At least, on however busy a machine."""
 LOOK_SECONDS: Final = 5.0
 LOCALS_SECONDS: Final = 2.0
+NAMES_SECONDS: Final = 4.0
+"""For the numbers of all ranks that only their stacks state."""
+FILES_SECONDS: Final = 3.0
+"""For the files of all ranks: logs, dumps, exceptions. A file may be a pipe, or on a server that does not answer."""
 SPAWN: Final = "mp.spawn"
 SPAWN_FILE: Final = "torch/multiprocessing/spawn.py"
 COUNT_THEIR_RANKS: Final = ("torchrun", "accelerate", "deepspeed", SPAWN)
 """Launchers that start all ranks of a node, and end all when one fails: a rank that is missing exited with code 0."""
 WORKER_LOOP: Final = ("_worker_loop", "torch/utils/data/")
+MAX_LOCAL_RANKS: Final = 4096
+"""A node that claims more has none missing."""
 MAX_THREADS: Final = 16
 MAX_FRAMES: Final = 12
 """Of another thread than the main one."""
@@ -57,6 +64,7 @@ TAIL: Final = 32 << 10
 MAX_LOCALS: Final = 4 << 20
 _EXIT_CODE: Final = 49
 """Position in :func:`.procfs.stat_fields` of the status that a zombie leaves to its parent."""
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _NO_PERMISSION: Final = ("permission denied", "not permitted", "root")
 
 
@@ -165,8 +173,9 @@ class Collector:
     def _named(self, ranks: Sequence[Rank]) -> list[Rank]:
         """The ranks with the numbers that their stacks state, without loader workers."""
         tool, found, sizes = find_program("py-spy"), list[Rank](), dict[int, int | None]()
+        until = time.monotonic() + NAMES_SECONDS
         for each in ranks:
-            if not each.guessed or tool is None:
+            if not each.guessed or tool is None or (each.pid not in self._stated and time.monotonic() > until):
                 found.append(each)
                 continue
             if each.pid in self._stated:
@@ -194,19 +203,26 @@ class Collector:
     def _made(self, found: find.Found, after: find.Found, seconds: float, at: float) -> NodeReport:
         now = time.monotonic()
         alive = [each for each in self._watched if each.ended is None and each.stack is not None]
-        stacks = formats.bounded([_own(each) for each in alive])
-        logs = self._logs(alive)
+        ended = [each for each in self._watched if each.ended]
+        until = now + FILES_SECONDS
+        with flight_dumps.bounded_memory():
+            dumps = run_all(until, [(each.rank.pid, partial(_dumped, each.rank)) for each in alive])
+        errors = run_all(until, [(each.rank.pid, partial(find.error_of, each.rank)) for each in ended])
+        stacks = formats.bounded([_own(each, dumps.get(each.rank.pid, ())) for each in alive])
+        logs = self._logs(alive, until)
         seen = [self._seen(each, stack, logs.get(each.rank.pid)) for each, stack in zip(alive, stacks, strict=True)]
-        exits = [_exit(each, now) for each in sorted(self._watched, key=lambda one: one.ended or 0.0) if each.ended]
-        known = {(each.rank.job, each.rank.rank): each.rank.pid for each in self._watched}
-        begun = [each for each in after.ranks if known.get((each.job, each.rank)) != each.pid and not self._pids]
+        exits = [
+            _exit(each, now, errors.get(each.rank.pid, "")) for each in sorted(ended, key=lambda one: one.ended or 0.0)
+        ]
+        known = {(each.rank.user, each.rank.job, each.rank.rank): each.rank.pid for each in self._watched}
+        begun = [e for e in after.ranks if known.get((e.user, e.job, e.rank)) != e.pid and not self._pids]
+        named = {(one.user, one.job, one.rank) for one in seen}
         for each in begun:  # of the next attempt, of which there was one look at most
-            if (each.job, each.rank) not in {(one.job, one.rank) for one in seen}:
+            if (each.user, each.job, each.rank) not in named:
                 bare = RankStack(each.rank, each.pid, "", process_state=procfs.process_state(each.pid))
                 seen.append(self._seen(_Watched(each, None), bare, None))
-        missing = [
-            one for one in _missing(seen) if (one.job, one.rank) not in {(each.job, each.rank) for each in exits}
-        ]
+        gone = {(each.user, each.job, each.rank) for each in exits}
+        missing = [one for one in _missing(seen) if (one.user, one.job, one.rank) not in gone]
         return NodeReport(
             socket.gethostname(), at, seconds, tuple(seen), (*exits, *missing), tuple(self._obstacles(found, stacks))
         )
@@ -230,31 +246,36 @@ class Collector:
             tuple(ThreadStack(one.name, one.frames[:MAX_FRAMES]) for one in others[:MAX_THREADS]),
             log,
             profile=self._profiles.get(rank.pid),
+            user=rank.user,
         )
 
-    def _logs(self, alive: Sequence[_Watched]) -> dict[int, RankLog]:
+    def _logs(self, alive: Sequence[_Watched], until: float) -> dict[int, RankLog]:
         """The ends of the files that output goes to, by process; of a file that ranks share once."""
         found: dict[int, RankLog] = {}
         files: dict[tuple[int, int], int] = {}
-        for each in alive:
-            for number, stream in ((2, "stderr"), (1, "stdout")):
-                path = self._proc / str(each.rank.pid) / "fd" / str(number)
-                with contextlib.suppress(OSError):
-                    about = path.stat()
-                    if not stat.S_ISREG(about.st_mode):
-                        continue
-                    if (about.st_dev, about.st_ino) in files:
-                        other = files[about.st_dev, about.st_ino]
-                        if other != each.rank.pid:
-                            found[other] = replace(found[other], shared=True)
-                        break
-                    lines = tuple(_tail(path, about.st_size))
-                    if lines or number == 1:
-                        files[about.st_dev, about.st_ino] = each.rank.pid
-                        log = RankLog(each.rank.rank, stream, socket.gethostname(), os.readlink(path), lines)
-                        found[each.rank.pid] = log.bounded()
-                        break
+        for pid, each in run_all(until, [(one.rank.pid, partial(self._log, one.rank)) for one in alive]).items():
+            if each is None:
+                continue
+            file, log = each
+            if file not in files:
+                files[file], found[pid] = pid, log
+            else:
+                found[files[file]] = replace(found[files[file]], shared=True)
         return found
+
+    def _log(self, rank: Rank) -> tuple[tuple[int, int], RankLog] | None:
+        """What a rank's output goes to, and its end; None: no file has any."""
+        for number, stream in ((2, "stderr"), (1, "stdout")):
+            path = self._proc / str(rank.pid) / "fd" / str(number)
+            with contextlib.suppress(OSError), os.fdopen(os.open(path, _READ), "rb") as file:
+                about = os.fstat(file.fileno())
+                if not stat.S_ISREG(about.st_mode):
+                    continue
+                lines = tuple(_tail(file, about.st_size))
+                if lines or number == 1:
+                    log = RankLog(rank.rank, stream, socket.gethostname(), os.readlink(path), lines)
+                    return (about.st_dev, about.st_ino), log.bounded()
+        return None
 
     def _obstacles(self, found: find.Found, stacks: Sequence[RankStack]) -> list[Obstacle]:
         obstacles = list[Obstacle]()
@@ -281,37 +302,35 @@ class Collector:
         return bool(_text(self._proc / str(pid) / "syscall").strip())
 
 
-def _own(each: _Watched) -> RankStack:
+def _own(each: _Watched, dumped: tuple[Collective, ...]) -> RankStack:
     """A rank's stack under its own number, with what its flight recorder has dumped."""
     assert each.stack is not None
-    rank = each.rank
-    try:
-        uid = os.stat(procfs.PROC / str(rank.pid)).st_uid
-    except OSError:
-        return replace(each.stack, rank=rank.rank)
-    dumped = flight_dumps.of_rank(rank.dumps, rank.home, rank.rank, uid, rank.age)
-    return replace(each.stack, rank=rank.rank, collectives=dumped)
+    return replace(each.stack, rank=each.rank.rank, collectives=dumped)
 
 
-def _exit(each: _Watched, now: float) -> SeenExit:
+def _dumped(rank: Rank) -> tuple[Collective, ...]:
+    return flight_dumps.of_rank(rank.dumps, rank.home, rank.rank, rank.user, rank.age)
+
+
+def _exit(each: _Watched, now: float, message: str) -> SeenExit:
     rank = each.rank
     age = round(now - (each.ended or now), 3)
-    return SeenExit(rank.job, rank.rank, rank.pid, rank.attempt, age, each.code, find.error_of(rank.error_file))
+    return SeenExit(rank.job, rank.rank, rank.pid, rank.attempt, age, each.code, message, rank.user)
 
 
 def _missing(seen: Sequence[SeenRank]) -> list[SeenExit]:
     """Ranks of this node that have no process, by the local ranks of the others."""
-    of_job: dict[tuple[str, int], list[SeenRank]] = {}
+    of_job: dict[tuple[int, str, int], list[SeenRank]] = {}
     for each in seen:
-        if each.launcher in COUNT_THEIR_RANKS and 0 <= each.local_rank < each.local_world_size:
-            of_job.setdefault((each.job, each.attempt), []).append(each)
+        if each.launcher in COUNT_THEIR_RANKS and 0 <= each.local_rank < each.local_world_size <= MAX_LOCAL_RANKS:
+            of_job.setdefault((each.user, each.job, each.attempt), []).append(each)
     found = []
-    for (job, attempt), ranks in of_job.items():
+    for (user, job, attempt), ranks in of_job.items():
         first = ranks[0].rank - ranks[0].local_rank
         there = {each.local_rank for each in ranks if each.rank - each.local_rank == first}
         absent = set(range(ranks[0].local_world_size)) - there if len(there) == len(ranks) else set()
         if min(each.age for each in ranks) > STARTING_SECONDS:
-            found += [SeenExit(job, first + local, 0, attempt) for local in sorted(absent)]
+            found += [SeenExit(job, first + local, 0, attempt, user=user) for local in sorted(absent)]
     return found
 
 
@@ -350,10 +369,9 @@ def _stated(frames: Sequence[Mapping[str, Any]], name: str) -> int | None:
     return next((int(each["repr"]) for each in variables), None)
 
 
-def _tail(path: Path, size: int) -> list[str]:
-    with path.open("rb") as file:
-        file.seek(max(0, size - TAIL))
-        text = file.read(TAIL).decode(errors="replace")
+def _tail(file: BinaryIO, size: int) -> list[str]:
+    file.seek(max(0, size - TAIL))
+    text = file.read(TAIL).decode(errors="replace")
     lines = text.splitlines()[1 if size > TAIL else 0 :]
     return [line for line in lines if line.strip()][-LOG_LINES:]
 

@@ -14,11 +14,12 @@ How this works
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from rankwatch.contract.files import read_file
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs
 
@@ -77,6 +78,8 @@ class Rank:
     """Where its flight recorder is dumped when it finds a hang by itself; empty: unknown."""
     home: str = ""
     error_file: str = ""
+    user: int = -1
+    """Number of the process's user; -1: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,11 @@ class _Processes:
             return {}
         return dict(each.split("=", 1) for each in text.split("\0") if "=" in each)
 
+    def user(self, pid: int) -> int:
+        """The user that a process runs as; its folder may belong to root."""
+        fields = (line.split() for line in _text(self.proc / str(pid) / "status").splitlines() if line[:4] == "Uid:")
+        return next((int(each[1]) for each in fields), -1)
+
     def launcher_of(self, pid: int) -> str:
         """What started a process; empty: unknown."""
         for each in self.above(pid):
@@ -207,11 +215,22 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
             launcher=processes.launcher_of(each.pid),
             parent=processes.parents[each.pid],
             torch=processes.has_torch(each.pid),
+            user=processes.user(each.pid),
         )
         for each in sorted(chosen, key=lambda one: (one.job, one.rank, one.pid))
         if COLLECTOR not in processes.command(each.pid)
     ]
-    return Found(tuple(_once(found)), tuple(sorted(unreadable)))
+    return Found(tuple(_in_turn(_once(found))), tuple(sorted(unreadable)))
+
+
+def _in_turn(ranks: Iterable[Rank]) -> list[Rank]:
+    """Users in turn, so that one with thousands of processes does not take the time in which others are looked at."""
+    number: dict[int, int] = {}
+    placed = []
+    for each in ranks:
+        number[each.user] = number.get(each.user, -1) + 1
+        placed.append((number[each.user], each))
+    return [each for _, each in sorted(placed, key=lambda one: one[0])]
 
 
 def _asked_for(
@@ -231,17 +250,19 @@ def _asked_for(
 
 
 def _once(found: list[Rank]) -> Iterator[Rank]:
-    """Of processes that state one rank of one job the one with torch, as a rank leaves services and commands behind.
+    """Of a user's processes that state one rank of a job the one with torch: ranks leave services and commands behind.
 
     While the ranks are restarted, the newest. What was left behind by a rank that has ended is none, either.
     """
-    newest: dict[tuple[str, int], Rank] = {}
+    newest: dict[tuple[int, str, int], Rank] = {}
     for each in found:
-        before = newest.get((each.job, each.rank))
+        before = newest.get((each.user, each.job, each.rank))
         if before is None or (each.attempt, each.torch, each.age) > (before.attempt, before.torch, before.age):
-            newest[each.job, each.rank] = each
-    with_parent = {each.job for each in newest.values() if each.torch and each.parent > 1}
-    return (each for each in newest.values() if each.torch or each.parent > 1 or each.job not in with_parent)
+            newest[each.user, each.job, each.rank] = each
+    with_parent = {(each.user, each.job) for each in newest.values() if each.torch and each.parent > 1}
+    return (
+        each for each in newest.values() if each.torch or each.parent > 1 or (each.user, each.job) not in with_parent
+    )
 
 
 def _stated(pid: int, variables: Mapping[str, str]) -> Rank | None:
@@ -327,15 +348,14 @@ def _text(path: Path, longest: int = -1) -> str:
         return ""
 
 
-def error_of(path: str) -> str:
-    """The first line of the exception in torch's error file of a rank; empty: there is none."""
-    return "" if not path else _first_line(_text(Path(path), 1 << 20))
-
-
-def _first_line(text: str) -> str:
+def error_of(rank: Rank) -> str:
+    """The first line of the exception in torch's error file of a rank, its user's own; empty: there is none."""
     try:
-        message: object = decoded(text)["message"]
+        path = Path(rank.error_file)
+        if not rank.error_file or rank.user not in (-1, path.stat().st_uid):
+            return ""
+        message: object = decoded(read_file(path, errors="replace"))["message"]
         message = message["message"] if isinstance(message, dict) else message
         return one_line(str(message).strip().partition("\n")[0], 300)
-    except (ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError):
         return ""

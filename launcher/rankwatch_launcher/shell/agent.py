@@ -71,7 +71,7 @@ class Agent(LocalElasticAgent):
         super().__init__(spec, logs_specs, log_line_prefix_template=log_line_prefix_template, **newer)
         self.outcome = Outcome(FINISHED, 0)
         """How the job ended here, once :meth:`run` has returned."""
-        self._options, self._signals = options, signals
+        self._options, self._signals, self._specs = options, signals, logs_specs
         self._rendezvous_handler, self._on_rendezvous = rendezvous, on_rendezvous
         self._reaper, self._pool = reaper, pool
         self._ranks = RankProcesses(())
@@ -128,6 +128,7 @@ class Agent(LocalElasticAgent):
         self._starts += 1
         self._started_at = time.monotonic()
         self._reaper.forget()
+        torch_compat.remove_old_errors(self._specs)
         bootstrap = Bootstrap(self._options.auto, self._options.stand_in, errors=True)
         with self._signals.deferred(), workers.rank_handlers(self._pool, self._reaper.add, bootstrap):
             pids: dict[int, int] = super()._start_workers(worker_group)

@@ -5,10 +5,14 @@ The file is a pickle, which could run code: only the types of plain data are rea
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
+import resource
+import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Never
 
@@ -17,6 +21,8 @@ from rankwatch_launcher.stacks import collectives
 
 DEFAULTS: Final = ("/tmp/nccl_trace_rank_", "{home}/.cache/torch/comm_lib_trace_rank_")
 """Where torch dumps to without TORCH_FR_DUMP_TEMP_FILE, by version."""
+MOST_MEMORY: Final = 1 << 30
+"""Bytes for all dumps of a node at a time; the largest that torch writes takes a tenth."""
 
 
 def of_rank(prefix: str, home: str, rank: int, uid: int, age: float) -> tuple[Collective, ...]:
@@ -32,14 +38,27 @@ def of_rank(prefix: str, home: str, rank: int, uid: int, age: float) -> tuple[Co
     for each in (prefix,) if prefix else DEFAULTS:
         path = Path(f"{each.format(home=home) if not prefix else each}{rank}")
         try:
-            with path.open("rb") as file:
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
                 about = os.fstat(file.fileno())
-                if about.st_uid != uid or about.st_mtime < time.time() - age:
+                if about.st_uid != uid or not stat.S_ISREG(about.st_mode) or about.st_mtime < time.time() - age:
                     continue
                 return collectives.from_flight_recorder(plain(file.read(collectives.MAX_BYTES)))
-        except (OSError, ValueError):
+        except (OSError, ValueError, MemoryError):
             continue
     return ()
+
+
+@contextlib.contextmanager
+def bounded_memory(size: int = MOST_MEMORY) -> Iterator[None]:
+    """Context within which this process may map so much more: a pickle of 9 bytes can ask for 64 GiB."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    soft = min([mapped + size, *(each for each in before if each != resource.RLIM_INFINITY)])
+    resource.setrlimit(resource.RLIMIT_AS, (soft, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def plain(data: bytes) -> Any:

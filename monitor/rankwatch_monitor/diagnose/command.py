@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rankwatch.cli.common import EXIT_TROUBLE, print_text
+from rankwatch.cli.formatting import printable
 from rankwatch.cli.parser import EXIT_USAGE, Parser
 from rankwatch.contract.files import replace_file
 from rankwatch.contract.interpreter import own_python
@@ -64,9 +65,10 @@ def _answers(arguments: argparse.Namespace, flags: Sequence[str], seconds: float
 def _print(arguments: argparse.Namespace, answers: nodes.Answers) -> int:
     from rankwatch_monitor.diagnose import judge, screen, slow, words  # with numpy, which a collector does without
 
-    judged = judge.judge(answers.reports, [host for host, _ in answers.failed])
-    if arguments.job is not None:
-        judged = [each for each in judged if each.name == arguments.job]
+    judged = judge.judge(answers.reports, [host for host, _ in answers.failed], only=arguments.job)
+    seen = {each.job for report in answers.reports for each in report.ranks if arguments.job in (None, each.job)}
+    left_out = sorted(seen - {each.name for each in judged})
+    answers.failed.extend((f"job {one_line(name, 100)}", words.TOO_LARGE) for name in left_out)
     judged.sort(key=lambda each: judge.WORST_FIRST.index(each.verdict))
     if arguments.record is not None:
         from rankwatch_monitor.diagnose import record
@@ -80,7 +82,8 @@ def _print(arguments: argparse.Namespace, answers: nodes.Answers) -> int:
     elif judged:
         print_text("".join(f"{line}\n" for line in screen.lines(judged, answers.failed, obstacles)))
     else:
-        print_text("".join(f"{line}\n" for line in words.no_ranks(len(answers.reports), answers.failed, obstacles)))
+        none = words.no_ranks(len(answers.reports), answers.failed, obstacles)
+        print_text("".join(f"{printable(line)}\n" for line in none))
     worst = judge.worst(judged)
     codes = {
         judge.Verdict.HEALTHY: 0,

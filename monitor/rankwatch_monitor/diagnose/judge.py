@@ -55,7 +55,8 @@ from rankwatch_monitor.core.views.advice.situation import situation
 from rankwatch_monitor.diagnose import words
 from rankwatch_monitor.diagnose.slow import Slowness, compare
 
-MAX_RANKS: Final = 1 << 20
+MAX_RANKS: Final = 1 << 18
+"""Of all jobs together: any process of any user of a node may claim any world."""
 SIGKILL: Final = 9
 KILLED_BY_LAUNCHER: Final = (-15, -SIGKILL)
 """Exit codes of ranks that their launcher has ended since another one failed."""
@@ -110,18 +111,30 @@ class Judged:
         return () if self.incident is None else self.incident.culprits
 
 
-def judge(reports: Sequence[NodeReport], silent: Sequence[str] = ()) -> list[Judged]:
-    """The verdict on each job of these nodes, the largest first; ``silent``: nodes that sent no report."""
-    jobs: dict[str, list[tuple[NodeReport, SeenRank]]] = {}
-    exits: dict[str, list[tuple[NodeReport, SeenExit]]] = {}
+def judge(reports: Sequence[NodeReport], silent: Sequence[str] = (), *, only: str | None = None) -> list[Judged]:
+    """The verdict on each job of these nodes, the largest first, as far as there is room for its ranks.
+
+    Args:
+        reports: those of the nodes.
+        silent: nodes that sent no report.
+        only: the job to judge; None: all.
+    """
+    jobs: dict[tuple[str, int], list[tuple[NodeReport, SeenRank]]] = {}
+    exits: dict[tuple[str, int], list[tuple[NodeReport, SeenExit]]] = {}
     for report in reports:
         for rank in report.ranks:
-            jobs.setdefault(rank.job, []).append((report, rank))
+            if only in (None, rank.job):
+                jobs.setdefault((rank.job, rank.user), []).append((report, rank))
         for end in report.exits:
-            exits.setdefault(end.job, []).append((report, end))
-    found = [_Case(name, jobs.get(name, []), exits.get(name, []), silent).judged() for name in jobs.keys() | exits]
-    found = [_with_profiles(each) for each in found]
-    return sorted(found, key=lambda each: (-len(each.ranks), each.name))
+            if only in (None, end.job):
+                exits.setdefault((end.job, end.user), []).append((report, end))
+    found, room = list[Judged](), MAX_RANKS
+    for key in sorted(jobs.keys() | exits, key=lambda one: (-len(jobs.get(one, ())), one)):
+        case = _Case(key[0], jobs.get(key, []), exits.get(key, []), silent)
+        if case.size <= room:
+            room -= case.size
+            found.append(_with_profiles(case.judged()))
+    return found
 
 
 def _with_profiles(judged: Judged) -> Judged:
@@ -157,25 +170,21 @@ class _Case:
         newest = max((rank.attempt for _, rank in seen), default=0)
         one_of_each: dict[int, tuple[NodeReport, SeenRank]] = {}
         for report, rank in seen:
-            if rank.attempt == newest and 0 <= rank.rank < MAX_RANKS:
+            if rank.attempt == newest and rank.rank >= 0:
                 one_of_each[rank.rank] = (report, rank)
         self.name, self.silent = name, tuple(silent)
         self.seen = [one_of_each[rank] for rank in sorted(one_of_each)]
-        self.exits = [(report, end) for report, end in exits if 0 <= end.rank < MAX_RANKS]
+        self.exits = [(report, end) for report, end in exits if end.rank >= 0]
+        numbers = [*one_of_each, *(end.rank for _, end in self.exits)]
+        self.size = max(1 + max(numbers, default=0), *(rank.world_size for _, rank in self.seen), 1)
+        self._attempt = newest
         self.at = max([report.at for report, _ in (*self.seen, *self.exits)], default=0.0)
         self.seconds = max([report.seconds for report, _ in self.seen], default=0.0)
-        self.job = self._made(newest)
-        self.stacks = Stacks.of(rank.stack for _, rank in self.seen)
-        proof.record(self.job.columns, [rank.stack for _, rank in self.seen], self.at)
-        self.standing = tuple(rank.rank for _, rank in self.seen if self._stands(rank.stack))
 
     def _made(self, attempt: int) -> Job:
         """The job as its monitor would have it."""
         job = Job(usable(self.name), self.at - self.seconds, name=self.name)
-        ends = [end for _, end in self.exits]
-        size = max([rank.world_size for _, rank in self.seen], default=0)
-        size = max([min(size, MAX_RANKS), *(rank.rank + 1 for _, rank in self.seen), *(end.rank + 1 for end in ends)])
-        job.begin_attempt(attempt, self.at - self.seconds, size)
+        job.begin_attempt(attempt, self.at - self.seconds, self.size)
         job.restarts, columns = attempt, job.columns
         for report, rank in self.seen:
             columns.reported_R[rank.rank], columns.pid_R[rank.rank] = True, rank.pid
@@ -226,6 +235,10 @@ class _Case:
 
     def judged(self) -> Judged:
         """Judge it."""
+        self.job = self._made(self._attempt)
+        self.stacks = Stacks.of(rank.stack for _, rank in self.seen)
+        proof.record(self.job.columns, [rank.stack for _, rank in self.seen], self.at)
+        self.standing = tuple(rank.rank for _, rank in self.seen if self._stands(rank.stack))
         ended = self._first_end()
         if ended is not None:
             return self._crashed(*ended)

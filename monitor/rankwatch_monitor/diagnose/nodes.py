@@ -18,8 +18,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from rankwatch.contract.diagnosis import NodeReport
 from rankwatch.contract.interpreter import own_python
@@ -33,6 +32,8 @@ LIST_SECONDS: Final = 10.0
 LARGEST: Final = 16 << 20
 """Bytes of one report."""
 AT_ONCE: Final = 64
+LOOK_SECONDS: Final = 0.1
+"""Between two looks at how much a node has answered: it might fill the disk."""
 
 
 class NodeError(ValueError):
@@ -122,7 +123,7 @@ def from_files(names: Sequence[str]) -> Answers:
     for name in names:
         try:
             with contextlib.ExitStack() as stack:
-                file = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
+                file = sys.stdin.buffer if name == "-" else stack.enter_context(_opened(name))
                 found = False
                 while line := file.readline(LARGEST + 1):
                     if line.strip():
@@ -133,6 +134,13 @@ def from_files(names: Sequence[str]) -> Answers:
         except (OSError, ValueError) as error:
             answers.failed.append((name, one_line(str(getattr(error, "strerror", None) or error), 200)))
     return answers
+
+
+def _opened(name: str) -> BinaryIO:
+    """A file, or a pipe that somebody has opened for writing, as ``<(ssh ...)`` is and a planted one is not."""
+    file = os.fdopen(os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
+    os.set_blocking(file.fileno(), True)
+    return file
 
 
 def _remote(flags: Sequence[str], remote: str | None) -> list[str]:
@@ -150,14 +158,15 @@ def _answer(place: Place, until: float) -> tuple[NodeReport | None, str]:
             )
         except OSError as error:
             return None, f"{place.command[0]}: {error.strerror or error}"
-        try:
-            code = process.wait(max(0.1, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
+        while (code := _ended(process)) is None:
+            size = os.fstat(out.fileno()).st_size + os.fstat(err.fileno()).st_size
+            if size <= 2 * LARGEST and time.monotonic() < until:
+                continue
             with contextlib.suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
             # One that is stuck in the kernel does not end: nobody waits for it.
             threading.Thread(target=process.wait, daemon=True).start()
-            return None, "it did not answer in time"
+            return None, "its answer is no report: it is too large" if size > LARGEST else "it did not answer in time"
         out.seek(0)
         err.seek(0)
         said = err.read(4000).decode(errors="replace").strip().splitlines()
@@ -167,6 +176,14 @@ def _answer(place: Place, until: float) -> tuple[NodeReport | None, str]:
             return _read(out.read(LARGEST + 1)), ""
         except ValueError as error:
             return None, one_line(f"its answer is no report: {error}", 200)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """Its exit code; None: it did not end within a moment."""
+    try:
+        return process.wait(LOOK_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _read(text: bytes) -> NodeReport:

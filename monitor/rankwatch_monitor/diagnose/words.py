@@ -17,6 +17,7 @@ from rankwatch_monitor.core.words.sentence import Named
 from rankwatch_monitor.diagnose.slow import Late, Row, Slowness
 
 NOT_WATCHED: Final = "nobody watches this job"
+TOO_LARGE: Final = "with the others here it claims more ranks than any job has; '--job NAME' looks at one alone"
 MAX_PLACES: Final = 3
 
 

@@ -294,6 +294,16 @@ def line_of(tokens: TokenSource, headers: Mapping[str, str], job_id: str) -> str
     return f"token {grant.name}" if grant is not None and grant.jobs else job_id
 
 
+def reader_of(grant: Grant | None, host: str) -> str:
+    """In whose line a request waits that no fast lane takes: a token that is bound to jobs has one from all addresses.
+
+    Whoever is on the machine has millions of loopback, and most networks give a host as many of IPv6.
+    """
+    if grant is None:
+        return f" {host}"
+    return grant.name if grant.jobs else f"{grant.name} {host}"
+
+
 class BoundSender:
     """Which jobs one request with a token that is bound to jobs may report on."""
 

@@ -131,7 +131,7 @@ class RequestGate:
                     await self._app(scope, body.receive, body.send)
                     return
                 grant = Bearer(self._tokens, headers, _token_in(scope["query_string"]), self._sessions).grant()
-                sender = f"{grant.name if grant is not None else ''} {host}"
+                sender = auth.reader_of(grant, host)
                 if scope["method"] in SAFE_METHODS:
                     async with self._reads.held(sender) as body.answered:
                         await self._app(scope, body.receive, body.send)

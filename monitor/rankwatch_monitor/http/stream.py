@@ -22,7 +22,7 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import incident_view, job_view, rankings, responses
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
-from rankwatch_monitor.http.auth import RevokedError, grant_of, still_granted
+from rankwatch_monitor.http.auth import RevokedError, grant_of, reader_of, still_granted
 from rankwatch_monitor.http.jobs import listed
 from rankwatch_monitor.http.turns import Turns
 from rankwatch_monitor.service.monitor import Monitor
@@ -131,7 +131,7 @@ async def _changes(
 
 def sender_of(request: Request) -> str:
     """In whose line its snapshots wait."""
-    return f"{grant_of(request).name} {request.client.host if request.client is not None else ''}"
+    return reader_of(grant_of(request), request.client.host if request.client is not None else "")
 
 
 def _encoded(event: str, text: str) -> bytes:

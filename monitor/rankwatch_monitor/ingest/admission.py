@@ -5,8 +5,9 @@ How this works
 The monitor does all its work on one event loop. Under overload the line of complete requests (:mod:`.work_queue`)
 grows, or a turn of the loop, and delays responses. So a request that comes up later than :data:`LATE` after it was
 complete, or that late in a turn (a timer notes when a turn begins), is refused with 503; the line then gets shorter
-soon, since refusing costs a fraction of reading. Ranks keep what they could not send and send it in larger requests,
-which cost less. Spans, which are samples, are refused first (:data:`LATE_FOR_SPANS`).
+soon, since refusing costs a fraction of reading; one of whom nothing else is in line, later. Ranks keep what they
+could not send and send it in larger requests, which cost less. Spans, which are samples, are refused first
+(:data:`LATE_FOR_SPANS`).
 
 Where several monitors share a database, the status is 429: on a 503 a proxy tries the other monitors, each of which
 would receive all that this one is too busy for, and answer that the job is not theirs.
@@ -33,6 +34,9 @@ from rankwatch_monitor.ingest.work_queue import WorkQueue
 
 LATE: Final = 0.5
 """Seconds in line, or into a turn of the loop. Hangs are to be detected within half a second of their limit."""
+LATE_ALONE: Final = 1.5
+"""The same for a sender of whom nothing else is in line: where another one's flood meets a machine without a free
+processor, it would be refused for what it did not cause. Ranks wait for 2 s."""
 LATE_FOR_SPANS: Final = 0.1
 """The same for spans: the targeted response time of metrics."""
 HELD_BYTES: Final = 64 * MIB
@@ -81,7 +85,7 @@ class Admission:
             Refusal: 503 (429) with ``Retry-After``, the monitor is overloaded.
         """
         late = self.late()
-        if late > (LATE_FOR_SPANS if spans else LATE):
+        if late > (LATE_FOR_SPANS if spans else LATE_ALONE if self.queue.alone else LATE):
             raise _refusal(Refusal, self._status, f"the monitor is overloaded and {late:.1f} s behind")
         self.check_memory()
 

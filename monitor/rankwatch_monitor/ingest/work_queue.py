@@ -53,6 +53,8 @@ class WorkQueue:
         """Seconds, those of CPU, and pieces of work in the current turn."""
         self._running: float | None = None
         """Since when the work that runs now has waited."""
+        self._sender = ""
+        """Whose it is."""
         self._scheduled = False
 
     def submit(self, work: Callable[[], None], size: int = 0, sender: str = "") -> None:
@@ -61,7 +63,7 @@ class WorkQueue:
         if not self._scheduled:
             self._schedule()
         if self._running is None and not self._lines and not self._turn_is_over:
-            self._run(waiting)
+            self._run(waiting, sender)
             return
         self._lines.setdefault(sender, deque()).append(waiting)
         self._bytes += size
@@ -74,6 +76,11 @@ class WorkQueue:
         if since is None and self._lines:
             since = next(iter(self._lines.values()))[0].since
         return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def alone(self) -> bool:
+        """Whether work runs now, and its sender has no other in line."""
+        return self._running is not None and self._sender not in self._lines
 
     @property
     def _turn_is_over(self) -> bool:
@@ -100,10 +107,10 @@ class WorkQueue:
         if line:
             self._lines[sender] = line
         self._bytes -= oldest.size
-        self._run(oldest)
+        self._run(oldest, sender)
 
-    def _run(self, waiting: Waiting) -> None:
-        self._running, began, cpu = waiting.since, time.monotonic(), time.thread_time()
+    def _run(self, waiting: Waiting, sender: str) -> None:
+        self._running, self._sender, began, cpu = waiting.since, sender, time.monotonic(), time.thread_time()
         try:
             waiting.work()
         finally:

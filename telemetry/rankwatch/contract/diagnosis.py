@@ -93,7 +93,7 @@ class SeenRank:
     """One rank, after the last look at it."""
 
     job: str
-    """The same for all ranks of a job: the run's id, or the address of its store."""
+    """The same for all ranks of a user's job: the run's id, or the address of its store."""
     rank: int
     pid: int
     stack: RankStack
@@ -117,6 +117,8 @@ class SeenRank:
     """The end of its output, where that is a file."""
     gpu: Gpu | None = None
     profile: Profile | None = None
+    user: int = -1
+    """Number of the process's user: what another one calls by the same name is another job. -1: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class SeenExit:
     """The exit code, or minus the signal; None: only its parent knows."""
     message: str = ""
     """The first line of its exception."""
+    user: int = -1
 
 
 @dataclass(frozen=True, slots=True)

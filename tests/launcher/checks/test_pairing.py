@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -110,3 +111,9 @@ def test_the_table_has_every_node_and_begins_with_the_one_at_fault() -> None:
     assert lines[1].startswith("n3 ")
     assert lines[1].endswith("AT FAULT: slow in both")
     assert sum("AT FAULT" in line for line in lines) == 1
+
+
+def test_no_terminal_obeys_a_name_from_the_store() -> None:
+    evil = "n\x1b[2J\n\u202e"
+    found = [replace(each, node=evil, partners=((evil,), ())) for each in verdicts(6)[:1]]
+    assert all(line.isprintable() for line in table(found))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,14 @@ class Proc:
         *,
         env: Mapping[str, object] | None = None,
         torch: bool = True,
+        user: int = 1000,
     ) -> None:
         made = self.folder / str(pid)
         made.mkdir()
         self._started += 100
         before = ["S", str(parent), *["0"] * 17, str(self._started)]
         (made / "stat").write_text(f"{pid} (x) {' '.join(before)} 0 0\n")
+        (made / "status").write_text(f"Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\n")
         (made / "cmdline").write_text(command.replace(" ", "\0") + "\0")
         (made / "environ").write_text("".join(f"{name}={value}\0" for name, value in (env or {}).items()))
         (made / "exe").symlink_to(f"/usr/bin/{command.split()[0]}")
@@ -123,6 +126,32 @@ def test_what_a_rank_has_left_behind_is_none(proc: Proc) -> None:
     proc.add(30, 1, "python service.py", env=rank_env(1, 3), torch=False)
     proc.add(31, 1, "python service.py", env=rank_env(2, 3), torch=False)
     assert set(proc.found()) == {20, 21}
+
+
+def test_a_process_of_another_user_takes_the_place_of_no_rank(proc: Proc) -> None:
+    for rank in (0, 1):
+        proc.add(20 + rank, 1, env=rank_env(rank, TORCHELASTIC_RUN_ID="own"))
+    for number in range(8):
+        env = rank_env(number, 8, TORCHELASTIC_RUN_ID="own", TORCHELASTIC_RESTART_COUNT=99)
+        proc.add(10 + number, 1, env=env, user=1001)
+    found = find.ranks(proc=proc.folder, own=OWN).ranks
+    assert {each.pid for each in found if each.user == 1000} == {20, 21}
+    assert {each.user for each in found[:2]} == {1000, 1001}, "users are looked at in turn"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("plant", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_an_error_file_that_is_none_is_not_waited_for(tmp_path: Path, plant: Callable[[Path], None]) -> None:
+    file = tmp_path / "error.json"
+    plant(file)
+    assert find.error_of(find.Rank(1, "job", 0, error_file=str(file))) == ""
+
+
+def test_an_error_file_of_another_user_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "error.json"
+    file.write_text('{"message": "ValueError: x"}')
+    assert find.error_of(find.Rank(1, "job", 0, error_file=str(file), user=os.geteuid())) == "ValueError: x"
+    assert find.error_of(find.Rank(1, "job", 0, error_file=str(file), user=os.geteuid() + 1)) == ""
 
 
 def test_a_rank_that_has_not_loaded_torch_yet_is_one(proc: Proc) -> None:

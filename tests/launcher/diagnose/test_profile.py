@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import Frame
 from rankwatch_launcher import procfs
@@ -61,3 +63,21 @@ def test_a_quota_of_a_group_around_the_process_counts(tmp_path: Path) -> None:
     (groups / "job" / "cpu.stat").write_text("usage_usec 5\nthrottled_usec 2500000\n")
     assert procfs.throttled(9, tmp_path, groups) == 2.5
     assert procfs.throttled(8, tmp_path, groups) is None
+
+
+@pytest.mark.timeout(60)
+def test_a_function_whose_name_is_made_to_be_slow_to_read_is_read() -> None:
+    name = " (" * 4000
+    text = f"thread (77): MainThread;{name};x (/x.py:3);f (a (b):4) 5\n".encode() * 100
+    found = profile.read(io.BytesIO(text), 77)
+    assert sum(found.values()) == 500
+
+
+def test_of_thousands_of_processes_few_are_profiled_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "MOST_PROCESSES", 4)
+    tool = tmp_path / "py-spy"
+    tool.write_text(f"#!/bin/sh\necho >> {tmp_path}/calls\n")
+    tool.chmod(0o755)
+    profile.profiles(str(tool), range(10**6, 10**6 + 2 * profile.MOST_PROCESSES), 0.0)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert len(calls) == profile.SLICES * profile.MOST_PROCESSES

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +54,18 @@ def test_what_is_no_plain_data_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "made-by-a-pickle").exists()
     (tmp_path / "trace_3").write_bytes(data)
     assert flight_dumps.of_rank(str(tmp_path / "trace_"), "", 3, os.geteuid(), 100.0) == ()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("plant", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_a_dump_that_is_no_file_is_not_waited_for(tmp_path: Path, plant: Callable[[Path], None]) -> None:
+    plant(tmp_path / "trace_3")
+    assert flight_dumps.of_rank(str(tmp_path / "trace_"), "", 3, os.geteuid(), 100.0) == ()
+
+
+def test_a_pickle_that_asks_for_all_memory_is_refused() -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    largest = b"\x80\x02Nr" + (1 << 28).to_bytes(4, "little") + b"."  # a number in its memo: 4 GiB
+    with flight_dumps.bounded_memory(), pytest.raises(ValueError, match="plain data"):
+        flight_dumps.plain(largest)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before

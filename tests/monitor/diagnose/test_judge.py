@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from monitor.diagnose.scenes import AT, JOB, at, call, locked, report, seen, sleeps, stands, trains, usage, works
-from rankwatch.contract.diagnosis import NodeReport, SeenExit, SeenRank
+from monitor.diagnose.scenes import JOB, at, call, locked, report, seen, sleeps, stands, trains, usage, works
+from rankwatch.contract.diagnosis import SeenExit, SeenRank
 from rankwatch.contract.enums import CulpritClass, ProcessState, Proof, WaitKind
 from rankwatch.contract.messages import Collective, Wait
-from rankwatch_monitor.diagnose.judge import Judged, Verdict, judge
+from rankwatch_monitor.diagnose.judge import MAX_RANKS, Judged, Verdict, judge
 
 
 def of(*ranks: SeenRank, exits: Sequence[SeenExit] = (), silent: Sequence[str] = ()) -> Judged:
@@ -174,12 +174,24 @@ def test_a_node_that_did_not_answer_keeps_a_job_from_being_called_healthy() -> N
     assert of(*map(works, range(4)), silent=["n9"]).verdict is Verdict.UNKNOWN
 
 
-def test_hostile_reports_neither_fail_nor_take_memory() -> None:
-    odd = replace(works(0), rank=1 << 60, world_size=1 << 60)
-    empty = NodeReport("n0", AT, 0.0, (replace(works(0), world_size=1 << 60), odd, replace(works(1), rank=-5)))
-    (judged,) = judge([empty])
-    assert [each.rank for each in judged.ranks] == [0]
-    assert judged.job.world_size <= 1 << 20
+@pytest.mark.parametrize("claimed", [{"rank": 1 << 60}, {"world_size": 1 << 60}, {"rank": MAX_RANKS}])
+def test_a_job_that_claims_more_ranks_than_there_is_room_for_is_left_out(claimed: dict[str, int]) -> None:
+    large = [replace(works(0), job=f"large {number}", **claimed) for number in range(3)]
+    assert [each.name for each in judge([report(*map(works, range(4)), *large, replace(works(1), rank=-5))])] == [JOB]
+    half = [replace(works(0), job=f"half {number}", world_size=MAX_RANKS // 2) for number in range(4)]
+    assert sum(each.job.world_size for each in judge([report(*map(works, range(4)), *half)])) <= MAX_RANKS
+
+
+def test_what_another_user_calls_by_the_same_name_is_another_job() -> None:
+    own = [replace(each, user=1000) for each in (stands(0), locked(1), stands(2), stands(3))]
+    planted = [replace(works(rank), user=1001, attempt=99) for rank in range(4)]
+    found = judge([report(*own, *planted)])
+    assert [(each.verdict, len(each.ranks)) for each in found] == [(Verdict.TROUBLE, 4), (Verdict.HEALTHY, 4)]
+
+
+def test_only_the_job_that_is_asked_for_is_judged() -> None:
+    other = [replace(works(rank, world=2), job="b:1") for rank in (0, 1)]
+    assert [each.name for each in judge([report(*map(works, range(4)), *other)], only="b:1")] == ["b:1"]
 
 
 def test_a_rank_alone_that_nothing_wakes_hangs() -> None:

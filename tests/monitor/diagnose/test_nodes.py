@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -50,6 +52,29 @@ def test_reports_in_files_are_merged_and_bad_ones_named(tmp_path: Path) -> None:
     answers = nodes.from_files([str(each) for each in (good, bad, empty, tmp_path / "missing")])
     assert [each.host for each in answers.reports] == ["n0", "n1"]
     assert [name for name, _ in answers.failed] == [str(bad), str(empty), str(tmp_path / "missing")]
+
+
+@pytest.mark.timeout(60)
+def test_an_answer_without_end_fills_no_disk() -> None:
+    endless = Place("n0", python("import sys\nwhile True: sys.stdout.write('x' * 65536)"))
+    began = time.monotonic()
+    answers = nodes.ask([endless, Place("n1", python(f"print({TEXT!r})"))], 600.0)
+    assert ([name for name, _ in answers.failed], len(answers.reports)) == (["n0"], 1)
+    assert time.monotonic() - began < 60.0
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_is_read_if_somebody_writes_and_not_waited_for_if_not(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert [name for name, _ in nodes.from_files([str(pipe)]).failed] == [str(pipe)]
+    reading, writing = os.pipe()
+    os.write(writing, TEXT.encode())
+    os.close(writing)
+    try:
+        assert len(nodes.from_files([f"/dev/fd/{reading}"]).reports) == 1
+    finally:
+        os.close(reading)
 
 
 def test_names_of_hosts_are_no_options() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from google.rpc.status_pb2 import Status
 
+from rankwatch_monitor.http.auth import Grant, Scope, reader_of
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import PROTOBUF, body, rank_report
 
@@ -101,3 +102,9 @@ def test_health_and_the_page_itself_need_no_token(guarded: RunningMonitor, path:
     with Api(guarded.url) as api:
         assert api.get(path).status_code in (200, 503)
         assert api.get(path).status_code == 200 or path == "/"
+
+
+def test_a_token_that_is_bound_to_jobs_has_one_line_from_all_addresses() -> None:
+    bound, free = Grant(frozenset({Scope.READ}), "team", ("a-*",)), Grant(frozenset({Scope.READ}), "all")
+    assert len({reader_of(bound, f"127.0.0.{last}") for last in range(9)}) == 1
+    assert len({reader_of(each, f"127.0.0.{last}") for last in range(9) for each in (free, None)}) == 18

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import httpx
@@ -73,6 +74,30 @@ def test_metrics_are_refused_with_a_time_to_come_again() -> None:
     assert (refusal.status, refusal.reason) == (503, "unavailable")
     assert refusal.retry_after in range(rules.RETRY_AFTER[0], rules.RETRY_AFTER[1] + 1)
     assert "behind" in refusal.message
+
+
+def test_who_has_nothing_else_in_line_is_not_refused_for_the_flood_of_another() -> None:
+    answers: list[tuple[str, bool]] = []
+
+    def ask(admission: Admission, sender: str) -> None:
+        try:
+            admission.check()
+        except Refusal:
+            answers.append((sender, False))
+        else:
+            answers.append((sender, True))
+
+    def then(admission: Admission) -> None:
+        def flood() -> None:
+            for sender in ("flood", "healthy", "flood", "flood"):
+                admission.queue.submit(partial(ask, admission, sender), sender=sender)
+
+        admission.queue.submit(flood)
+        while admission.queue._lines:
+            admission.queue._run_oldest()
+
+    behind(rules.LATE, then)
+    assert answers[:2] == [("flood", False), ("healthy", True)]
 
 
 def test_the_next_turn_lets_in_again() -> None:

@@ -13,6 +13,9 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import ElicitRequestParams, ElicitResult
 
+from rankwatch.cli.mcp import server
+from rankwatch.contract.enums import Action
+from rankwatch.contract.policy import ACTION_MEANINGS
 from support.launcher import PlayedLauncher
 from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
@@ -103,3 +106,12 @@ def test_an_order_is_sent_once_a_person_has_confirmed_it(
     questions = asked(monitor, use, "--allow-control", confirms=confirms)
     assert len(api.incidents(job)) == ordered
     assert [job in question for question in questions] == ([] if confirms is None else [True])
+
+
+def test_what_a_person_is_asked_is_one_line_that_states_the_action() -> None:
+    reason = "only a look\n\nNothing is stopped." + "x" * 10_000
+    asked = server.confirmation("job\nx", "stop", reason, (), ("n\x1b[2J", "n" * 10_000))
+    assert asked.message.isprintable()
+    assert len(asked.message) < 2000
+    assert ACTION_MEANINGS[Action.STOP][1:] in asked.message
+    assert asked.message.index(ACTION_MEANINGS[Action.STOP][1:]) < asked.message.index("only a look")

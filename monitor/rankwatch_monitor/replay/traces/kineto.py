@@ -6,23 +6,31 @@ A row is a kernel, on CPU jobs an operation, or what the data loader took; the n
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
+import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
 from rankwatch_monitor.core.ranks import Floats
-from rankwatch_monitor.replay.traces.read import Column, Rows, TableError
+from rankwatch_monitor.replay.traces.read import MAX_RANK, Column, Rows, TableError
 
 UNIT: Final = "us"
+_SUFFIXES: Final = (".json", ".json.gz")
 _GZIP: Final = b"\x1f\x8b"
 _BEGIN: Final = 1 << 16
 _LARGEST: Final = 2 << 30
 """Bytes of one unpacked file: a profile of a few steps has hundreds of megabytes."""
+_RATIO: Final = 256
+"""How many times as large as the file the unpacked trace may be: those of the profiler are 10 to 30 times."""
+_MOST_VALUES: Final = 50_000_000
+"""Values of a trace, by its commas and brackets: one of them takes up to 60 bytes when it is read."""
 _MARKS: Final = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"')
 _STEP: Final = re.compile(r"ProfilerStep#(\d+)")
 _RANK: Final = re.compile(r"(?:rank|trace)[-_.]?(\d+)", re.IGNORECASE)
@@ -47,7 +55,7 @@ def is_trace(path: Path) -> bool:
     """Whether it is a folder, or a file that begins like a chrome trace."""
     if path.is_dir():
         return True
-    with path.open("rb") as file:
+    with _opened(path) as file:
         began = file.read(_BEGIN)
     if began.startswith(_GZIP):
         try:
@@ -77,6 +85,8 @@ def read_traces(path: Path) -> Rows:
     for file in files:
         trace = _parsed(file)
         rank = _rank_of(trace, file, alone=len(files) == 1)
+        if rank > MAX_RANK:
+            raise TableError(f"{file} is of rank {rank}: at most {MAX_RANK} is expected")
         if (other := seen.setdefault(rank, file)) is not file:
             raise TableError(f"{file} and {other} are both of rank {rank}: one trace a rank is expected")
         rows = list(_rows(trace, file))
@@ -98,16 +108,34 @@ def read_traces(path: Path) -> Rows:
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    return sorted(each for each in path.iterdir() if each.name.endswith((".json", ".json.gz")) and is_trace(each))
+    return sorted(
+        each for each in path.iterdir() if each.name.endswith(_SUFFIXES) and each.is_file() and is_trace(each)
+    )
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A regular file of a folder that others may write to; a pipe would be waited for.
+
+    Raises:
+        OSError: it is none, or cannot be opened.
+    """
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return file
 
 
 def _parsed(file: Path) -> Mapping[str, Any]:
-    data = file.read_bytes()
+    with _opened(file) as opened:
+        data = opened.read(_LARGEST)
+    most = _LARGEST
     try:
         if data.startswith(_GZIP):
-            data = zlib.decompressobj(wbits=31).decompress(data, _LARGEST)
-        if len(data) >= _LARGEST:
-            raise TableError(f"{file} has more than {_LARGEST >> 30} GiB: profile fewer steps")
+            most = min(_LARGEST, max(_BEGIN, _RATIO * len(data)))
+            data = zlib.decompressobj(wbits=31).decompress(data, most)
+        if len(data) >= most or sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+            raise TableError(f"{file} has {most >> 20} MiB or {_MOST_VALUES:,} values, or more: profile fewer steps")
         trace = json.loads(data)
     except (zlib.error, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise TableError(f"{file} is a trace of PyTorch's profiler, but cut off or damaged: {error}") from None

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rankwatch_monitor.replay.cli import replay
-from rankwatch_monitor.replay.traces.kineto import is_trace
+from rankwatch_monitor.replay.traces import kineto as traces
+from rankwatch_monitor.replay.traces.kineto import is_trace, read_traces
 from rankwatch_monitor.replay.traces.read import TableError
 from rankwatch_monitor.replay.traces.windows import read
 
@@ -112,6 +115,47 @@ def test_what_cannot_be_read_is_refused_with_its_reason(tmp_path: Path, content:
     assert is_trace(file)
     with pytest.raises(TableError, match=reason):
         read(file)
+
+
+def unpacked_by_thousands(path: Path) -> None:
+    path.write_bytes(gzip.compress(b'{"schemaVersion":1,"traceEvents":[' + b" " * (64 << 20) + b"]}"))
+
+
+def of_a_hundred_million_lists(path: Path) -> None:
+    path.write_bytes(b'{"schemaVersion":1,"traceEvents":[' + b"[],[]," * 20_000_000 + b"[]]}")
+
+
+def sparse(path: Path) -> None:
+    path.write_bytes(b'{"schemaVersion":1,"traceEvents":[')
+    os.truncate(path, 1 << 40)
+
+
+def of_a_rank_that_no_job_has(path: Path) -> None:
+    path.write_text(json.dumps(kineto(10**12)))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("plant", [unpacked_by_thousands, of_a_hundred_million_lists, of_a_rank_that_no_job_has])
+def test_a_trace_that_would_take_all_memory_is_refused(tmp_path: Path, plant: Callable[[Path], None]) -> None:
+    plant(tmp_path / "rank-0.json")
+    with pytest.raises(TableError):
+        read_traces(tmp_path)
+
+
+def test_of_a_file_no_more_is_read_than_a_trace_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "_LARGEST", 1 << 20)
+    sparse(tmp_path / "rank-0.json")
+    with pytest.raises(TableError):
+        read_traces(tmp_path)
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_in_a_folder_of_traces_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rank-0.json")
+    (tmp_path / "rank-1.json").write_text(json.dumps(kineto(1)))
+    assert len(read_traces(tmp_path)) > 0
+    with pytest.raises(OSError, match="regular"):
+        is_trace(tmp_path / "rank-0.json")
 
 
 def test_traces_of_unknown_or_equal_ranks_are_refused(tmp_path: Path) -> None:
