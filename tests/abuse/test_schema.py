@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from support.described import described
 from support.launcher import AT_WORK, PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import add_kernels, add_window, rank_report, reports_of_all
@@ -42,13 +43,13 @@ def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor
 
 def drive(monitor: RunningMonitor, examples: int, number: int) -> dict[str, int]:
     """Send ``examples`` calls to each operation; how many answers there were of each status."""
-    from schemathesis import checks, openapi  # here only: the import costs each worker of pytest a second
+    from schemathesis import checks  # here only: the import costs each worker of pytest a second
 
     every = [
         *(checks.content_type_conformance, checks.not_a_server_error),
         *(checks.response_schema_conformance, checks.status_code_conformance),
     ]
-    schema = openapi.from_url(f"{monitor.url}/openapi.json").exclude(path_regex=LEFT_OUT)
+    schema = described(monitor.url).exclude(path_regex=LEFT_OUT)
     answers: dict[str, int] = {}
     with Api(monitor.url) as api:
         for found in schema.get_all_operations():

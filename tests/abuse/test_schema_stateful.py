@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import FlakyStrategyDefinition
 
 from abuse.test_schema import LEFT_OUT, toward_what_is_there
+from support.described import described
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import reports_of_all
@@ -55,10 +56,10 @@ def toward(case: Any) -> None:
 
 def drive(monitor: RunningMonitor, scope: str, examples: int) -> tuple[int, int]:
     """Run sequences of calls; how many were accepted, and how many of these the audit log records."""
-    from schemathesis import checks, openapi  # here only: the import costs each worker of pytest a second
+    from schemathesis import checks  # here only: the import costs each worker of pytest a second
 
     every = [checks.content_type_conformance, checks.not_a_server_error, checks.response_schema_conformance]
-    schema = openapi.from_url(f"{monitor.url}/openapi.json").exclude(path_regex=LEFT_OUT)
+    schema = described(monitor.url).exclude(path_regex=LEFT_OUT)
     accepted: list[tuple[str, str]] = []
     chosen = settings(
         max_examples=examples,

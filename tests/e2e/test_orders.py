@@ -47,7 +47,7 @@ def test_a_person_changes_settings_restarts_the_ranks_and_stops_them(watched: Tr
     watched.until("all ranks were given the changes", lambda: each_has(watched, changed))
 
     wrong = watched.api.patch(f"/api/v1/jobs/{watched.job}/policy", json={"profiled_ranks": "first"})
-    assert (wrong.status_code, "ranks are written all, none or like 0,8-15" in wrong.text) == (422, True)
+    assert (wrong.status_code, "profiled_ranks" in wrong.text) == (422, True)
 
     restart = watched.order("restart", "new data arrived")
     watched.until_running(3, attempt=2)

@@ -288,10 +288,10 @@ def test_a_host_that_is_not_heard_leads_before_its_silence_is_certain(page: Page
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
         expect(page.locator(".verdict h2")).to_have_text(
-            re.compile(rf"Node host-1 has not been heard for 2\d{SPACE}s; its 4 ranks and its launcher are silent")
+            re.compile(r"Node host-1 has not been heard since \d\d:\d\d:\d\d; its 4 ranks and its launcher are silent")
         )
         for place in (".ledger .why", ".goodput tbody"):
-            expect(page.locator(place)).to_contain_text(re.compile("Node host-1 has not been heard (for|since) "))
+            expect(page.locator(place)).to_contain_text(re.compile("Node host-1 has not been heard since "))
         expect(page.locator(".verdict")).not_to_contain_text("different points")
         expect(page.locator(".answers")).to_contain_text(re.compile(rf"\d\.\d{SPACE}GPU-minutes of all 8 ranks"))
         todo = page.get_by_role("region", name="What to do now")
@@ -304,9 +304,7 @@ def test_a_host_that_is_not_heard_leads_before_its_silence_is_certain(page: Page
         expect(page.locator(".head .facts")).to_contain_text("Ranks reporting4of 8")
         expect(page.locator(".legend button")).to_have_text(["silent 4", "waiting 4"])
         page.goto(f"{monitor.url}/#/")
-        expect(page.get_by_role("listitem").first).to_contain_text(
-            re.compile("Node host-1 has not been heard (for|since) ")
-        )
+        expect(page.get_by_role("listitem").first).to_contain_text(re.compile("Node host-1 has not been heard since "))
 
 
 def test_a_slow_job_has_what_a_restart_loses_what_is_known_of_its_host_and_what_hands_it_on(page: Page) -> None:
@@ -322,9 +320,9 @@ def test_a_slow_job_has_what_a_restart_loses_what_is_known_of_its_host_and_what_
         expect(todo.get_by_role("listitem").last).to_contain_text("If it stays slow, do not restart without host-0: ")
         expect(todo).to_contain_text(lost)
         expect(todo.locator(".ways a")).to_have_text(["Section timeline", "Other actions", "Runbook"])
-        expect(band.get_by_role("group", name="Share this job").get_by_role("button")).to_have_text(
-            ["Copy link", "Download .json", "Download .txt"]
-        )
+        share = band.get_by_role("group", name="Share this job")
+        share.get_by_text("Share", exact=True).click()
+        expect(share.get_by_role("button")).to_have_text(["Copy link", "Download .json", "Download .txt"])
         page.goto(f"{monitor.url}/#/nodes/host-0")
         of_job = page.get_by_role("region", name="What to do about its jobs").get_by_role("listitem")
         expect(of_job.filter(has_text="do not restart without host-0")).to_contain_text(lost)

@@ -293,7 +293,7 @@ def test_a_job_that_reports_rarely_and_has_no_launcher_stays_with_the_monitor_th
     wait_for(report, "it is taken up")
     for _ in range(3):
         time.sleep(1.5 * LEASE)  # more than a lease without a report
-        assert report()
+        wait_for(report, "it is taken up again")
     assert moved() == 0
 
 

@@ -46,7 +46,7 @@ def test_a_trace_is_asked_for_by_rank_and_name() -> None:
         ({"source": "nsight"}, "kernel_timings must be one of auto, cupti, kineto, off, not 'nsight'"),
         ({"interval": -1}, "profiling_interval must be a whole number"),
         ({"interval": True}, "profiling_interval must be a whole number"),
-        ({"ranks": "some"}, "ranks are written all, none or like 0,8-15; not 'some'"),
+        ({"ranks": "some"}, "profiled_ranks must be all, none or ranks such as 0,8-15, not 'some'"),
         ({"report_interval": "often"}, "report_interval must be a number of seconds"),
         ({"stride": 1.5}, "stride must be a whole number"),
         ({"trace": {"rank": "3"}}, "a trace request is written"),

@@ -244,7 +244,9 @@ def _headline(job: Json, terminal: Terminal) -> list[str]:
     if job["ended_at"] is not None:
         facts.append(f"ended {when(job['ended_at'])}")
     lines += terminal.wrapped(", ".join(facts), "  ")
-    return lines + (terminal.wrapped("; ".join(account), "  ") if (account := job.get("account")) else [])
+    return lines + (
+        terminal.wrapped("; ".join(each["text"] for each in account), "  ") if (account := job.get("account")) else []
+    )
 
 
 def _ranks(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
