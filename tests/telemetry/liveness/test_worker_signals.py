@@ -135,8 +135,8 @@ def test_without_the_shelter_the_workers_take_training_down(start: Start) -> Non
         os.kill(worker, TERM)
     code, output = rank.end()
     assert code == 1
-    # Which of the two it sees first: that a worker is gone, or that its connection is.
-    assert "killed by signal: Terminated" in output or "ConnectionResetError" in output
+    # Which it sees first: that a worker is gone, or that its connection is, by either of two errors.
+    assert any(each in output for each in ("killed by signal: Terminated", "ConnectionResetError", "EOFError"))
 
 
 @pytest.mark.long
