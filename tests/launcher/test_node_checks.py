@@ -78,7 +78,7 @@ def test_a_spare_is_checked_again_before_it_steps_in(nodes: Callable[[str], Node
     job.until("attempt 2: trains", "c")
     assert job.printed("attempt 2", "a", "b") == []
     job.until("this node is parked: it fails its check", "a")
-    job.until("this node is parked: it fails its check", "b")
+    job.until("this node takes no part in the job: it fails its check", "b")
     job.finish()
     assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0, 0]
 

@@ -78,7 +78,8 @@ def test_a_job_that_is_well(api: Api, job: str, ask: Ask) -> None:
 def test_what_a_healthy_job_rests_on_stands_below_its_figures(monitor: RunningMonitor, api: Api, job: str) -> None:
     report(api, *reports_of_all(job, 4))
     snapshot = query.job_snapshot(MonitorClient(monitor.url), job)
-    stated = {**snapshot.job, "account": ["a step takes 1.00 s", "no GPU is throttled"]}
+    account = [{"text": "a step takes 1.00 s", "warns": False}, {"text": "no GPU is throttled", "warns": False}]
+    stated = {**snapshot.job, "account": account}
     lines = render.job_lines(replace(snapshot, job=stated), Terminal(140), 100.0)
     assert lines[2] == "  a step takes 1.00 s; no GPU is throttled"
 
