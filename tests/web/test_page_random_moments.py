@@ -238,7 +238,8 @@ def state_of(job: Job, now: float) -> str:
     if silent(job, now):
         return "lost"
     if (incident := open_incident(job)) is not None:
-        acts = incident.phase in (Phase.ACTING, Phase.RECOVERING)
+        ordered = incident.action in (*RESTARTS, *STOPS)  # where it is only recorded, it recovers by itself
+        acts = ordered and incident.phase in (Phase.ACTING, Phase.RECOVERING)
         ended = incident.kind in (VerdictKind.PROCESS_EXITED, VerdictKind.NODE_LOST)
         if not acts and not incident.confirmed:
             return "suspected"
@@ -476,7 +477,7 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         leads = [title]
         if quiet is not None:
             ranks = f"{len(quiet.ranks)} ranks" if len(quiet.ranks) > 1 else f"Rank {quiet.ranks[0]}"
-            leads = [f"Node {quiet.hosts[0]} has not been heard for ", f"{ranks} on {quiet.hosts[0]} silent for "]
+            leads = [f"Node {quiet.hosts[0]} has not been heard since ", f"{ranks} on {quiet.hosts[0]} silent since "]
         holds("headline", len(shown["verdict"]) == 1 and shown["verdict"][0].startswith(tuple(leads)), leads)
         same("a state's sentence stands beside an incident", bool(shown["now"]), state_of(job, now) == "lost")
         label = "Culprit" if incident.confirmed else "Suspect"
