@@ -29,6 +29,7 @@ from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import EXITED, STOPPED
 from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 from rankwatch_monitor.web import static_folder
 from support.windows import COMPUTE, EVERY, Ranks, Work
@@ -660,7 +661,8 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
         early = job.ended is None and job.ledger.until - job.created_at < 60
         same_share("goodput in the list", figures["goodput"], None if early else ratio(job))
         same("restarts in the list", figures["restarts"].replace(" ", ""), f"{job.restarts}/{job.restart_budget}")
-    advised = {run.job.id: job_view.summary(run.job, now)["advice"] for run in runs}
+    activity = HostActivity({run.job.id: run.job for run in runs})  # of which host other jobs hear
+    advised = {run.job.id: job_view.summary(run.job, now, activity)["advice"] for run in runs}
     needing = {job for job, advice in advised.items() if advice is not None and not advice["waits"]}
     troubled = len(needing | {job for job, state in states.items() if state == "restarting"})
     apart = re.sub(r"\([^)]*\)", "", shown["lead"][0])  # the brackets hold what needs a person by state
