@@ -10,7 +10,7 @@ import pytest
 
 from support.launcher import PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
-from support.otlp import rank_report
+from support.otlp import rank_report, reports_of_all
 
 _numbers = count(1)
 
@@ -59,3 +59,13 @@ def state(api: Api, job: str) -> State:
         return without_ages(list(shown))
 
     return look
+
+
+@pytest.fixture
+def launcher(api: Api, job: str) -> PlayedLauncher:
+    """A job of four ranks that is well, with the launcher that runs it."""
+    played = PlayedLauncher(api, job)
+    played.register()
+    played.start(1)
+    api.report(*reports_of_all(job, 4))
+    return played

@@ -126,11 +126,10 @@ class Collector:
                     os.close(each.pidfd)
 
     def _profile(self, seconds: float) -> None:
-        tool = find_program("py-spy")
+        tool, pids = find_program("py-spy"), [each.rank.pid for each in self._watched]
         if tool is not None:
-            self._profiles = profiling.profiles(
-                tool, [each.rank.pid for each in self._watched], seconds, proc=self._proc
-            )
+            with contextlib.suppress(OSError):  # no more processes: the report comes without
+                self._profiles = profiling.profiles(tool, pids, seconds, proc=self._proc)
 
     def _find(self) -> find.Found:
         found = find.ranks(self._pids, proc=self._proc)

@@ -21,7 +21,8 @@ every rank moves                                                    healthy     
 all else                                                            cannot tell   nobody
 ==================================================================  ============  =====================================
 
-Where the ranks were profiled, a job that is not in trouble is *slow* if its ranks wait for one (:mod:`.slow`).
+Where the ranks were profiled, a job that is not in trouble, and of which no rank stands, is *slow* if its
+ranks wait for one (:mod:`.slow`).
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def judge(reports: Sequence[NodeReport], silent: Sequence[str] = (), *, only: st
 def _with_profiles(judged: Judged) -> Judged:
     """The same with what the profiles of its ranks show."""
     slowness = compare(judged.ranks)
-    if slowness is None or judged.verdict is Verdict.TROUBLE:
+    if slowness is None or judged.verdict is Verdict.TROUBLE or judged.standing:
         return replace(judged, slowness=slowness)
     if slowness.late:
         late = slowness.late[0]
@@ -148,7 +149,7 @@ def _with_profiles(judged: Judged) -> Judged:
         return replace(
             judged,
             verdict=Verdict.SLOW,
-            reason=words.late(slowness.late, host, judged.seconds),
+            reason=words.late(slowness.late, host, judged.seconds, judged.unseen),
             incident=None,
             advice=words.make_faster(late, host),
             slowness=slowness,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, assert_never
 
-from rankwatch.cli.formatting import count, duration, whole_percent
+from rankwatch.cli.formatting import capital, count, duration, whole_percent
 from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.diagnosis import Hindrance, Obstacle, SeenExit, SeenRank
 from rankwatch.contract.enums import Proof, WaitKind
@@ -62,7 +62,7 @@ def healthy(ranks: int, world_size: int, seconds: float, working: int) -> str:
     return f"{who}: in {seconds:.1f} s none stood in a call that waits for its peers{works}."
 
 
-def late(found: Sequence[Late], host: str, seconds: float) -> str:
+def late(found: Sequence[Late], host: str, seconds: float, unseen: Sequence[int]) -> str:
     """Ranks for which the others wait."""
     first, others = found[0], [each.rank for each in found[1:]]
     text = (
@@ -79,7 +79,10 @@ def late(found: Sequence[Late], host: str, seconds: float) -> str:
             text += f" It {name} {whole_percent(measure.own)} of the time (its peers {whole_percent(measure.peers)})."
     if first.reads_pages and first.faults is not None:
         text += f" It reads {first.faults.own:.0f} pages a second from a disk (its peers {first.faults.peers:.0f})."
-    return text + (f" They wait for {named_ranks(others)}, too." if others else "")
+    text += f" They wait for {named_ranks(others)}, too." if others else ""
+    return text + (
+        f" {capital(named_ranks(unseen))} {'was' if len(unseen) == 1 else 'were'} not seen." if unseen else ""
+    )
 
 
 def none_late(found: Slowness) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from monitor.diagnose.scenes import at, call, report, trains
+from monitor.diagnose.scenes import at, call, report, sleeps, stands, trains
 from rankwatch.contract.diagnosis import Profile, Profiled, SeenRank
 from rankwatch_monitor.core.cause import Site
 from rankwatch_monitor.diagnose import screen, slow
@@ -70,6 +70,19 @@ def test_of_two_ranks_and_of_two_late_ones() -> None:
 def test_nobody_is_late_of_ranks_that_wait_alike_or_less_only_for_a_while(slices: Any) -> None:
     judged = of(*(profiled(rank, [PEER] * 3) for rank in range(3)), profiled(3, slices))
     assert (judged.verdict, late(judged)) == (Verdict.HEALTHY, [])
+
+
+def test_a_job_whose_ranks_stand_is_not_called_slow_as_it_may_hang() -> None:
+    peers = [replace(stands(rank), profile=profiled(rank, [(100, 0, 0)] * 3).profile) for rank in (0, 2, 3)]
+    judged = of(*peers, replace(sleeps(1), profile=profiled(1, [(0, 100, 0)] * 3).profile))
+    assert (judged.verdict, late(judged)) == (Verdict.UNKNOWN, [1])
+    assert judged.incident is not None
+
+
+def test_ranks_that_were_not_seen_are_stated() -> None:
+    judged = of(profiled(0, [PEER] * 3), profiled(1, [PEER] * 3), profiled(2, [(5, 70, 25)] * 3))
+    assert (judged.verdict, judged.unseen) == (Verdict.SLOW, (3,))
+    assert judged.reason.endswith("Rank 3 was not seen.")
 
 
 def test_nobody_is_late_where_nobody_waits() -> None:

@@ -14,20 +14,11 @@ from rankwatch.contract.policy import Policy
 from support.launcher import PlayedLauncher
 from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
+from support.monitor_fixtures import launcher as launcher
 from support.monitor_fixtures import monitor as monitor
 from support.monitor_process import Api, RunningMonitor, environment, running_monitor
 from support.otlp import reports_of_all
 from support.pseudo_terminal import seated
-
-
-@pytest.fixture
-def launcher(api: Api, job: str) -> PlayedLauncher:
-    """A job of four ranks that is well, with the launcher that runs it."""
-    played = PlayedLauncher(api, job)
-    played.register()
-    played.start(1)
-    api.report(*reports_of_all(job, 4))
-    return played
 
 
 def test_an_order_reaches_the_launcher_with_its_reason(
