@@ -90,8 +90,8 @@ export function clock(then: number | null, now: number): string {
 }
 
 /**
- * A sentence of the monitor with its times, "2026-11-26 14:01:15 UTC", in the chosen time zone, the date only if it is not today. Those of
- * older monitors have no date: they stay times of day.
+ * A sentence of the monitor with its times, "2026-11-26 14:01:15 UTC", in the chosen time zone, the date only if it is not today. Some
+ * have none: they stay times of day.
  */
 export function zoned(sentence: string, now: number): string {
   return sentence.replace(/\b(\d{4}-\d\d-\d\d )?(\d\d):(\d\d):(\d\d) UTC\b/g, (text, date: string | undefined, hours: string, minutes: string, seconds: string) => {
