@@ -17,6 +17,7 @@ import page_types
 from rankwatch import settings as rank_settings
 from rankwatch.contract import enums, semconv
 from rankwatch.contract.policy import ACTION_MEANINGS, LOST_STEPS, Policy
+from rankwatch.inprocess.options import WrapperOptions
 from rankwatch_launcher.options import Options
 from rankwatch_monitor import settings as monitor_settings
 from rankwatch_monitor.app import create_app
@@ -71,6 +72,12 @@ def page() -> str:
                 for f in fields(rank_settings.Settings)
                 if f.metadata
             ),
+        ),
+        "## Restarts within the process\n\n"
+        "Parameters of `rankwatch.inprocess.Wrapper` ([in-process.md](in-process.md)).\n",
+        _table(
+            ("parameter", "default", "meaning"),
+            ((f"`{f.name}`", _default(f), f.metadata["meaning"]) for f in fields(WrapperOptions)),
         ),
         "## Settings of the monitor\n\n"
         f"Each has a variable: that of `--read-token` is `{monitor_settings.variable('read_token')}`.\n",

@@ -12,9 +12,11 @@ from typing import Any
 class RerunDataIterator:
     """An iterator over microbatches that can be rewound to the first one of the step.
 
-    ``skip_replayed`` is where the iterable continues after a step was re-run from a checkpoint. True: at the beginning
-    of that step, as with a loader positioned by the step number, so that replayed microbatches are also drawn and
-    dropped. False: after that step, as with a loader that saves its own position in the checkpoint.
+    Args:
+        iterable: yields the microbatches.
+        skip_replayed: where the iterable continues after a step was re-run from a checkpoint. True: at the beginning of
+            that step, as with a loader positioned by the step number, so that replayed microbatches are also drawn and
+            dropped. False: after that step, as with a loader that saves its own position in the checkpoint.
     """
 
     def __init__(self, iterable: Iterable[Any], *, skip_replayed: bool = True) -> None:

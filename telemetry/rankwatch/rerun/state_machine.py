@@ -38,7 +38,8 @@ class RerunStateMachine:
         state_save_func: returns further state that a step changes before the optimizer's step, besides random numbers
             and data iterators. It must be serializable in a checkpoint.
         state_restore_func: restores what ``state_save_func`` returned.
-        mode: ``disabled`` or ``validate_results``.
+        mode: ``disabled`` or ``validate_results``. In mode ``disabled`` a fatal rejection raises
+            ``ResultRejectedError``, any other is logged.
         error_injector: rejects correct results, for tests.
         result_rejected_tracker_filename: file to which a line per rejected result is appended.
         group: the process group of all ranks; None: the default group.
@@ -262,7 +263,15 @@ class RerunStateMachine:
         spiky_loss_factor: float = SPIKY_LOSS_FACTOR,
         tolerance: float = 0.0,
     ) -> None:
-        """Validate a scalar loss: NaN and infinity end the job, a spike (off by default) does not."""
+        """Validate a scalar loss: NaN and infinity end the job, a spike (off by default) does not.
+
+        Args:
+            loss: the scalar.
+            check_for_nan: reject NaN and infinity; fatal.
+            check_for_spiky_loss: report a loss above the normal ones; not fatal.
+            spiky_loss_factor: how many times the largest of the first 100 losses a spike is.
+            tolerance: the largest relative difference that counts as the same result.
+        """
         if check_for_nan:
             self.validate_result(loss, comparison.is_nan, "the loss is NaN", None, tolerance, fatal=True)
             self.validate_result(loss, comparison.is_inf, "the loss is infinite", None, tolerance, fatal=True)

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import re
 import types
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import rankwatch
 from rankwatch import inprocess
-from rankwatch.inprocess.options import WrapperOptions
 
 PAGE = (Path(__file__).parents[3] / "docs" / "in-process.md").read_text()
-
-
-def test_every_parameter_is_documented_with_its_default() -> None:
-    section = PAGE.split("## Parameters")[1].split("##")[0]
-    rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", section, re.MULTILINE))
-    shown = {"rank": '`"rank"`'}
-    defaults = {f.name: shown.get(str(f.default), str(f.default).removesuffix(".0")) for f in fields(WrapperOptions)}
-    assert rows == defaults
 
 
 def test_every_name_of_the_page_exists() -> None:
