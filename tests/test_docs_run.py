@@ -75,7 +75,6 @@ PROGRAMS = {
     "python": "a script of the repository, whose own tests or figures cover it",
     "sbatch": "tests/examples/test_quickstart.py",
     "scripts/debian.sh": "tests/test_matrix.py",
-    "scripts/otelcol.sh": "makes what tests/dashboards/test_collector.py runs",
     "torchrun": "tests/e2e/test_watched_only.py",
     "wandb": "another project's command: docs/wandb.md",
 }
