@@ -10,12 +10,12 @@ import binascii
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
 from rankwatch.cli.formatting import printable, when
-from rankwatch.contract.enums import VerdictKind
+from rankwatch.contract.enums import JobState, VerdictKind
 from rankwatch_monitor.core.incident_record import Ended
 from rankwatch_monitor.publish.webhook.notices import Event
 
@@ -53,10 +53,18 @@ def render(form: str, body: Mapping[str, Any], external_url: str | None) -> byte
     return json.dumps(made, ensure_ascii=False, allow_nan=False, default=str).encode(errors="replace")
 
 
-def is_for(form: str, body: Mapping[str, Any]) -> bool:
-    """Whether receivers of a format get a notice: people get one message for each crash, programs also its end."""
-    crash = body["event"] == Event.INCIDENT_CLOSED and body["incident"]["kind"] == VerdictKind.PROCESS_EXITED
-    return form != "slack" or not crash
+def is_for(form: str, body: Mapping[str, Any], chosen: Collection[Event] = tuple(Event)) -> bool:
+    """Whether receivers of a format get a notice: people get one message for each crash and each end, programs all.
+
+    ``chosen``: the events that are announced; of a job that ends, the message of its end has the crash in it.
+    """
+    event = body["event"]
+    if form != "slack" or event not in (Event.INCIDENT_OPENED, Event.INCIDENT_CLOSED):
+        return True
+    incident, crash = body["incident"], body["incident"]["kind"] == VerdictKind.PROCESS_EXITED
+    if event == Event.INCIDENT_CLOSED:
+        return not crash and (incident["ended"] != Ended.JOB_ENDED or Event.JOB_FAILED not in chosen)
+    return not (crash and body["job"]["state"] == JobState.FAILED and Event.JOB_FAILED in chosen)
 
 
 def page(body: Mapping[str, Any], external_url: str | None) -> str | None:

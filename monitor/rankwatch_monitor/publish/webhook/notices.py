@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from rankwatch.cli.formatting import count, duration, fault, gpu_time, of_it_lost, ranks, when
-from rankwatch.contract.enums import Action, JobState
-from rankwatch_monitor.core.incident_record import Incident
+from rankwatch.contract.enums import Action, JobState, VerdictKind
+from rankwatch_monitor.core.incident_record import Ended, Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler
@@ -24,6 +24,8 @@ from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 
+LAUNCHERS_DECIDE: Final = 15.0
+"""Seconds in which launchers restart after a crash, or end the job; until then it is not announced."""
 SHOWN: Final = 16
 """Culprits, and stragglers, named in one notice; further ones are counted."""
 
@@ -90,7 +92,11 @@ def new_notices(job: Job, announced: Announced, now: float, activity: HostActivi
         now: unix seconds.
         activity: from which hosts all jobs are heard; None: not known, and a host that is quiet may be down.
     """
-    return [*_incidents(job, announced, now, activity), *_stragglers(job, announced, now), *_state(job, announced, now)]
+    return [
+        *_incidents(job, announced, now, activity),
+        *_stragglers(job, announced, now),
+        *_state(job, announced, now, activity),
+    ]
 
 
 # Incidents ------------------------------------------------------------------------------------------------------------
@@ -98,8 +104,7 @@ def new_notices(job: Job, announced: Announced, now: float, activity: HostActivi
 
 def _incidents(job: Job, announced: Announced, now: float, activity: HostActivity | None) -> Iterator[Notice]:
     for incident in job.incidents:
-        # Suspicions are not announced, nor a reason that the stacks may correct in a moment.
-        if (incident.confirmed or incident.held) and not incident.provisional and incident.id not in announced.opened:
+        if incident.id not in announced.opened and _is_ripe(job, incident, now):
             announced.opened.add(incident.id)
             quiet = quiet_host(job, now, activity) if incident is job.open_incident else None
             up = quiet if quiet is not None and quiet.other_jobs else None
@@ -117,6 +122,14 @@ def _incidents(job: Job, announced: Announced, now: float, activity: HostActivit
         kept = {incident.id for incident in job.incidents}
         announced.opened &= kept
         announced.closed &= kept
+
+
+def _is_ripe(job: Job, incident: Incident, now: float) -> bool:
+    """No suspicion, no reason that the stacks may correct in a moment, no crash whose consequence is not known."""
+    if incident.provisional or not (incident.confirmed or incident.held):
+        return False
+    crash = incident.kind is VerdictKind.PROCESS_EXITED and incident.open and incident.phase is not Phase.RECOVERING
+    return not crash or job.ended is not None or now - incident.opened_at >= LAUNCHERS_DECIDE
 
 
 def _opened(incident: Incident, up: QuietHost | None) -> str:
@@ -194,7 +207,7 @@ def _sentence(event: Event, straggler: Straggler) -> str:
 # The job --------------------------------------------------------------------------------------------------------------
 
 
-def _state(job: Job, announced: Announced, now: float) -> Sequence[Notice]:
+def _state(job: Job, announced: Announced, now: float, activity: HostActivity | None) -> Sequence[Notice]:
     state, reason = verdict.job_state(job, now)
     before, announced.state = announced.state, state
     if state is before:
@@ -203,7 +216,10 @@ def _state(job: Job, announced: Announced, now: float) -> Sequence[Notice]:
     if state in TERMINAL_STATES:
         # A job may be lost several times per attempt, but ends only once.
         about = f"{job.launches}/{job.attempt}" + (f"/{job.last_heard:.0f}" if state is JobState.LOST else "")
-        return (_notice(_ENDS[state], job, about, now, f"The job is {state}{because}"),)
+        last = job.incidents[-1] if job.incidents and state is JobState.FAILED else None
+        of_it = last is not None and last.attempt == job.attempt and (last.open or last.ended is Ended.JOB_ENDED)
+        more = {"incident": _shown(job, last, now, activity)} if last is not None and of_it else {}
+        return (_notice(_ENDS[state], job, about, now, f"The job is {state}{because}", **more),)
     if before is JobState.LOST:
         text = f"The job reports again; it is {state}{because}"
         return (_notice(Event.JOB_BACK, job, f"{job.last_heard:.0f}", now, text),)

@@ -173,7 +173,7 @@ class Webhooks:
 
     def _rows(self, notice: Notice) -> Iterable[Kept]:
         for queue, delivery in self.deliveries.items():
-            if not is_for(self._forms[queue], notice.body):
+            if not is_for(self._forms[queue], notice.body, self._events):
                 continue
             self._number += 1
             message = Message(notice.key, self._number, notice.job_id, notice.at, notice.body)

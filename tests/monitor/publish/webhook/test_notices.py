@@ -13,7 +13,16 @@ from rankwatch.cli.formatting import gpu_time
 from rankwatch.contract.enums import Cause, DirectiveKind, ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.straggler.describe import Observation, sentence
-from rankwatch_monitor.publish.webhook.notices import SHOWN, Announced, Event, Notice, announced_so_far, new_notices
+from rankwatch_monitor.publish.webhook.bodies import is_for, render
+from rankwatch_monitor.publish.webhook.notices import (
+    LAUNCHERS_DECIDE,
+    SHOWN,
+    Announced,
+    Event,
+    Notice,
+    announced_so_far,
+    new_notices,
+)
 
 
 def notices_of(scene: Accounted, reported: Announced, seconds: int) -> list[Notice]:
@@ -116,6 +125,36 @@ def test_the_end_of_a_job_is_reported_once(ends: ProcessEventKind, event: Event)
     (notice,) = notices_of(scene, reported, 60)
     assert notice.body["event"] == event
     assert notice.body["text"].startswith(f"The job is {notice.body['job']['state']}")
+
+
+@pytest.mark.parametrize(("fails", "event"), [(True, "job_failed"), (False, "incident_opened")])
+def test_people_get_one_message_of_a_crash(fails: bool, event: str) -> None:
+    scene, reported = Accounted(ranks=2).run(20), Announced()
+    new_notices(scene.job, reported, scene.now)
+    scene.crash(1, "ValueError: bad batch")
+    found = notices_of(scene, reported, 2)
+    if fails:
+        scene.finish(ProcessEventKind.FAILED, "rank 1 crashed")
+    else:
+        scene.restart("rank 1 crashed")
+    found += notices_of(scene, reported, 100)
+    (message,) = [notice.body for notice in found if is_for("slack", notice.body)]
+    assert message["event"] == event
+    assert [culprit["rank"] for culprit in message["incident"]["culprits"]] == [1]
+    assert json.loads(render("slack", message, None))["text"].startswith("\N{LARGE RED CIRCLE}")
+    programs = events([notice for notice in found if is_for("json", notice.body)])
+    assert programs == ["incident_opened", "incident_closed", *(["job_failed"] if fails else [])]
+    chosen = {Event.INCIDENT_OPENED}
+    assert events([n for n in found if n.body["event"] in chosen and is_for("slack", n.body, chosen)]) == [
+        "incident_opened"
+    ]
+
+
+def test_a_crash_that_no_launcher_answers_is_announced_all_the_same() -> None:
+    scene, reported = Accounted(ranks=2).run(20), Announced()
+    scene.crash(1, "ValueError: bad batch")
+    found = notices_of(scene, reported, int(LAUNCHERS_DECIDE) + 5)
+    assert events(found)[0] == "incident_opened"
 
 
 @pytest.mark.parametrize("launchers", [True, False])
