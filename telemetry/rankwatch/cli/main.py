@@ -66,9 +66,8 @@ def _run(argv: Sequence[str] | None) -> int:
         print(f"rankwatch {rankwatch.__version__}")  # noqa: T201
         return 0
     if name not in commands:
-        known = ", ".join(sorted(commands)) or "none is installed"
-        close = did_you_mean(name, commands)
-        return _fail(f"there is no sub-command {name!r}{close or f'; known are: {known}'}")
+        close = did_you_mean(name, commands) or "; 'rankwatch --help' lists all"
+        return _fail(f"there is no sub-command {name!r}{close}")
     try:
         function = commands[name].load()
     except ModuleNotFoundError as error:

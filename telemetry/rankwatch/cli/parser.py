@@ -21,7 +21,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the mistake and end with exit code 2."""
-        self.exit(EXIT_USAGE, f"{self.prog}: {one_line(message)}; '{self.prog} --help' lists the arguments\n")
+        what = one_line(message)
+        end = "" if what.endswith("?") else ";"
+        self.exit(EXIT_USAGE, f"{self.prog}: {what}{end} '{self.prog} --help' lists the arguments\n")
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """The arguments; one that is not known ends with exit code 2."""

@@ -23,7 +23,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``; did you mean 'step'?`` for a word that is close to a known one; else empty."""
     import difflib  # not needed by ranks
 
-    close = difflib.get_close_matches(word, list(map(str, known)), 1, 0.7)
+    close = difflib.get_close_matches(word, list(map(str, known)), 1, 0.65)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

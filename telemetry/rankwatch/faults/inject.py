@@ -120,7 +120,8 @@ def arm(loaded: Settings, recorder: Recorder) -> None:
     try:
         plan = _the_plan(loaded.inject or "", loaded)
         for place, fault in plan.waiting():
-            _log.warning("a fault will be injected on purpose: %s", fault)
+            if loaded.slots_dir is None:  # else the launcher has said so, once for all ranks
+                _log.warning("a fault will be injected on purpose: %s", fault)
             if fault.delay is not None:
                 _after_delay(plan, place, fault, recorder, loaded.stack_signal)
         _strike_on_entering(plan)

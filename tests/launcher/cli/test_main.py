@@ -225,7 +225,7 @@ def test_a_flag_that_is_not_known_is_refused_with_the_one_that_was_meant(
         with pytest.raises(SystemExit) as ended:
             run(*words)
         assert ended.value.code == 2
-        assert f"did you mean {meant!r}?" in capsys.readouterr().err
+        assert f"did you mean {meant!r}? 'rankwatch run --help'" in capsys.readouterr().err
     assert recorded.launches == []
 
 

@@ -53,9 +53,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("rankwatch 0")
 
 
-def test_an_unknown_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["greeet"]) == 2
-    assert "there is no sub-command 'greeet'; did you mean 'greet'?" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("name", "then"),
+    [("greeet", "; did you mean 'greet'?"), ("rnu", "; did you mean 'run'?"), ("zzz", "; 'rankwatch --help' lists all")],
+)
+def test_an_unknown_one(name: str, then: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([name]) == 2
+    assert capsys.readouterr().err == f"rankwatch: there is no sub-command {name!r}{then}\n"
 
 
 @pytest.mark.parametrize(("name", "extra"), [("monitor", "monitor"), ("run", "torch")])

@@ -55,6 +55,16 @@ def train(steps: int, first: int = 0, section: str = "forward") -> None:
             pass
 
 
+@pytest.mark.parametrize("launched", [True, False])
+def test_a_fault_is_announced_by_the_launcher_or_else_by_the_rank(
+    launched: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    if launched:
+        monkeypatch.setenv("RANKWATCH_SLOTS_DIR", str(tmp_path))
+    begin(monkeypatch, "rank=1,step=3,kind=hang")
+    assert ("a fault will be injected on purpose" in caplog.text) is not launched
+
+
 # By step and section ------------------------------------------------------------------------------------------------
 
 
