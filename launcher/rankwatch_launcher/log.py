@@ -42,18 +42,19 @@ STYLES: Final = {
 _CALM: Final = (ConsoleWord.WENT_ON, ConsoleWord.BACK, ConsoleWord.DONE)
 
 
-def event(word: ConsoleWord, what: str | Sequence[str], *more: str) -> None:
+def event(word: ConsoleWord, what: str | Sequence[str], *more: str, look: str = "") -> None:
     """Log an event.
 
     Args:
         word: what it is about.
         what: what happened in one sentence, or the same in several lengths, the longest first.
-        more: what follows from it, and where to look; what has no room is left out from the end.
+        more: what follows from it; what has no room is left out from the end.
+        look: where to look, which is left out last.
     """
     whats = (what,) if isinstance(what, str) else tuple(what)
-    whole = SEPARATOR.join((whats[0], *more)) if whats else SEPARATOR.join(more)
+    whole = SEPARATOR.join(filter(None, (*whats[:1], *more, look)))
     level = logging.INFO if word in _CALM else logging.WARNING
-    logger.log(level, "%s", whole, extra={"word": word, "whats": whats, "more": more})
+    logger.log(level, "%s", whole, extra={"word": word, "whats": whats, "more": more, "look": look})
 
 
 def note(what: str, *more: str) -> None:
@@ -96,7 +97,7 @@ class Console(logging.Formatter):
             return self._plain(time, record)
         room = self._width - INDENT
         whats, more = (tuple(map(text.one_line, record.__dict__[name])) for name in ("whats", "more"))
-        rows = fitted(whats, more, room)
+        rows = fitted(whats, more, room, text.one_line(record.__dict__.get("look", "")))
         painted = self._terminal.paint(f"{word:<{COLUMN}}", STYLES[word]) if word else " " * COLUMN
         return f"\n{' ' * INDENT}".join([f"{time}  {painted}{rows[0]}", *rows[1:]])
 
@@ -112,13 +113,15 @@ class Console(logging.Formatter):
         return f"\n{' ' * indent}".join([f"{time}  {rows[0]}", *rows[1:]])
 
 
-def fitted(whats: Sequence[str], more: Sequence[str], room: int) -> list[str]:
-    """At most :data:`MOST` lines of ``room`` columns: the longest of ``whats`` and as much of ``more`` as fit."""
+def fitted(whats: Sequence[str], more: Sequence[str], room: int, look: str = "") -> list[str]:
+    """At most :data:`MOST` lines of ``room`` columns: the longest of ``whats``, and as much of what follows as fits."""
     for kept in range(len(more), -1, -1):
         for what in whats or ("",):
-            rows = _laid_out(what, more[:kept], room)
+            rows = _laid_out(what, (*more[:kept], look) if look else more[:kept], room)
             if len(rows) <= MOST:
                 return rows
+    if look:
+        return fitted(whats, more, room)
     rows = wrapped(whats[-1], room)
     return [rows[0], rows[1][: room - 1].rstrip(" .:,;(") + "…"]
 

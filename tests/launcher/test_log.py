@@ -39,9 +39,9 @@ def test_what_a_rank_has_written_cannot_control_the_terminal(capsys: pytest.Capt
 LENGTHS = ("Rank 2 on host-0 " + "waits " * 24 + "in vain", "Rank 2 on host-0 waits in reward()", "Rank 2 waits")
 
 
-def printed(width: int, what: str | tuple[str, ...], *more: str, colours: bool = False) -> list[str]:
+def printed(width: int, what: str | tuple[str, ...], *more: str, colours: bool = False, look: str = "") -> list[str]:
     """The rows of one event on a terminal of this width."""
-    extra = {"word": ConsoleWord.HANG, "whats": (what,) if isinstance(what, str) else what, "more": more}
+    extra = {"word": ConsoleWord.HANG, "whats": (what,) if isinstance(what, str) else what, "more": more, "look": look}
     record = logging.LogRecord("rankwatch", logging.WARNING, "", 0, "", (), None)
     record.__dict__.update(extra)
     return log.Console(Terminal(width, colours=colours)).format(record).split("\n")
@@ -64,6 +64,17 @@ def test_the_longest_that_fits_is_shown_and_what_follows_has_a_line_of_its_own()
     rows = printed(100, LENGTHS, "nothing is stopped")
     assert rows[0].endswith("Rank 2 on host-0 waits in reward() · nothing is stopped") or len(rows) == 2
     assert printed(60, LENGTHS[1:], "restarting all ranks (1 of 3)")[1].strip() == "restarting all ranks (1 of 3)"
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_where_to_look_is_left_out_last(width: int) -> None:
+    facts = ("step 80", "goodput 9 %", "31 steps unsaved", "50.1 s", "2 restarts")
+    what, command = "3 attempts in a row ended so at step 80: a restart", "rankwatch report train-9e33d3f0"
+    rows = printed(width, what, *facts, look=command)
+    assert rows[-1].endswith(command)
+    assert "step 80 ·" in "".join(rows)
+    assert len(rows) <= 2
+    assert command not in "".join(printed(60, "words " * 30, look=command))
 
 
 def test_colours_are_those_of_a_terminal_and_of_the_words_meaning() -> None:

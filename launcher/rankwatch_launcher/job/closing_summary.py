@@ -15,12 +15,14 @@ from rankwatch.contract.text import one_line, operands
 from rankwatch.monitor_client import MonitorClient, MonitorError, path_of
 from rankwatch_launcher.log import event, logger, note
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
-from rankwatch_launcher.outcome import FINISHED, PREEMPTED, STOPPED, Outcome
+from rankwatch_launcher.outcome import CODE_FAILED, CODE_INTERRUPTED, FINISHED, PREEMPTED, STOPPED, Outcome
 
 TIMEOUT: Final = 3.0
 """Seconds for each question to the monitor."""
 SHOWN: Final = 5
 """Restarts with their reasons, the newest."""
+_STOPPED: Final = {0: "all ranks have saved", CODE_INTERRUPTED: "by Ctrl-C"}
+"""How a job was stopped, by its exit code."""
 _WORDS: Final = {FINISHED: ConsoleWord.DONE, STOPPED: ConsoleWord.STOPPED, PREEMPTED: ConsoleWord.STOPPED}
 
 
@@ -32,7 +34,7 @@ class Closing(NamedTuple):
     facts: tuple[str, ...]
     restarts: tuple[str, ...] = ()
     """One line each, the oldest first."""
-    report: tuple[str, ...] = ()
+    report: str = ""
     """The command that shows the job's record, or where that is; empty: nothing keeps one."""
     job_id: str = ""
     record: Path | None = None
@@ -44,7 +46,7 @@ class Closing(NamedTuple):
             event(self.word, self.what, *self.facts)
             logger.warning("no record of this job could be written to %s", self.record)
         else:
-            event(self.word, self.what, *self.facts, *self.report)
+            event(self.word, self.what, *self.facts, look=self.report)
         for line in self.restarts:
             note(line)
 
@@ -64,9 +66,7 @@ def summary(outcome: Outcome, discovery: MonitorDiscovery) -> Closing:
         job, made = {}, closing(outcome, {}, ())
     if not discovery.monitor_url:
         return made
-    report = (
-        _report(discovery, outcome.job_id) if job or discovery.record else ("the monitor did not answer at the end",)
-    )
+    report = _report(discovery, outcome.job_id) if job or discovery.record else "the monitor did not answer at the end"
     return made._replace(report=report, job_id=outcome.job_id, record=discovery.record)
 
 
@@ -84,9 +84,11 @@ def closing(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mappin
         facts.append(duration(ended - started))
     facts.append(count(restarts, "restart"))
     if outcome.state == STOPPED or outcome.state == PREEMPTED:
-        facts.insert(0, "all ranks have saved" if outcome.code == 0 else "the ranks were killed")
+        facts.insert(0, _STOPPED.get(outcome.code, "the ranks were killed"))
     elif outcome.cause and len(outcome.reason) > len(outcome.cause):  # what happened has been shown
         facts.insert(0, one_line(outcome.reason[len(outcome.cause) :].lstrip(":; ")))
+    if outcome.code not in (0, CODE_FAILED, CODE_INTERRUPTED):
+        facts.insert(1, f"exit code {outcome.code}")
     return Closing(
         _WORDS.get(outcome.state, ConsoleWord.FAILED), facts[0], tuple(facts[1:]), tuple(_restarts(incidents))
     )
@@ -131,13 +133,13 @@ def _ask(discovery: MonitorDiscovery, job_id: str) -> tuple[Mapping[str, Any], S
         return {}, ()
 
 
-def _report(discovery: MonitorDiscovery, job_id: str) -> tuple[str, ...]:
+def _report(discovery: MonitorDiscovery, job_id: str) -> str:
     job = operands(job_id)
     if discovery.record is not None:
-        return (f"rankwatch report {job}",)
+        return f"rankwatch report {job}"
     if discovery.holds_monitor:
-        return ("its record is in the database of RANKWATCH_MONITOR_DATABASE",)
-    return (f"rankwatch report {job} --monitor {discovery.monitor_url}",)
+        return "its record is in the database of RANKWATCH_MONITOR_DATABASE"
+    return f"rankwatch report {job} --monitor {discovery.monitor_url}"
 
 
 def _has_job(record: Path, job_id: str) -> bool:

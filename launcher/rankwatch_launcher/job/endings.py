@@ -81,7 +81,8 @@ def _by_signal(number: signal.Signals, at: Whereabouts) -> tuple[Outcome, int, s
     if at.standing_by:
         return Outcome(state, 0, reason), logging.WARNING, f"{reason}; it ran no rank"
     code = CODE_INTERRUPTED if number == signal.SIGINT else CODE_FAILED
-    return Outcome(state, code, reason), logging.WARNING, f"{reason}; its ranks have been killed"
+    # The summary that follows states what became of the ranks.
+    return Outcome(state, code, reason), logging.WARNING, reason
 
 
 def _store_lost_reason(error: BaseException, endpoint: str) -> str:

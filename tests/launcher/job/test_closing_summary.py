@@ -68,6 +68,12 @@ def test_of_a_stop_it_is_told_whether_the_ranks_have_saved() -> None:
     saved, killed = (closing(Outcome(state, code), {}, []) for state, code in ((PREEMPTED, 0), (STOPPED, 1)))
     assert (saved.word, killed.word) == (ConsoleWord.STOPPED, ConsoleWord.STOPPED)
     assert saved.what != killed.what
+    assert closing(Outcome(STOPPED, 130, "the launcher got SIGINT"), {}, []).what == "by Ctrl-C"
+
+
+@pytest.mark.parametrize(("code", "told"), [(1, False), (16, True), (17, True), (93, True)])
+def test_an_exit_code_that_schedulers_act_on_is_stated(code: int, told: bool) -> None:
+    assert ("exit code" in lines(Outcome(FAILED, code, "rank 1 exited; so", cause="rank 1 exited"), JOB, ())[0]) is told
 
 
 def test_without_a_monitor_it_is_what_the_launcher_knows() -> None:
@@ -76,7 +82,7 @@ def test_without_a_monitor_it_is_what_the_launcher_knows() -> None:
 
 def test_a_record_that_could_not_be_written_is_not_promised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     record = tmp_path / "job.db"
-    made = Closing(ConsoleWord.DONE, "step 9", (), (), ("rankwatch report job",), "job", record)
+    made = Closing(ConsoleWord.DONE, "step 9", (), (), "rankwatch report job", "job", record)
     made.show()
     record.write_bytes(b"")
     made.show()
