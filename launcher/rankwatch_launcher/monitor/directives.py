@@ -41,6 +41,9 @@ class DirectiveTarget(Protocol):
     def watch(self, seconds: float, incident: str | None) -> None:
         """Look at this node's ranks again and again, and post what they do."""
 
+    def compare(self, rank: int) -> None:
+        """Show what a slow rank does that a fast one of this node does not."""
+
     def apply_settings(self, settings: Mapping[str, Any]) -> None:
         """Write settings to the ranks."""
 
@@ -61,6 +64,8 @@ class DirectiveInbox:
             self.ack(directive, AckState.DONE)
         elif directive.kind is DirectiveKind.TELL:
             self._show(directive)
+            if directive.slow_rank is not None:
+                self._target.compare(directive.slow_rank)
             self.ack(directive, AckState.DONE)
         elif 0 < directive.attempt < self._target.attempt:
             self.ack(directive, AckState.SUPERSEDED, f"attempt {self._target.attempt} runs here")

@@ -14,6 +14,7 @@ from rankwatch_launcher.monitor.link import MonitorLink
 from rankwatch_launcher.node.attempt import Attempt
 from rankwatch_launcher.node.files import AttemptFiles
 from rankwatch_launcher.node.first_look import FirstLook
+from rankwatch_launcher.node.slow_look import SlowLook
 from rankwatch_launcher.node.watch import RankWatch, aged
 from rankwatch_launcher.stacks.capture import StackReader
 
@@ -25,6 +26,7 @@ class EvidenceTaker:
         self._node, self._files = node, files
         self._stacks = StackReader()
         self._watch, self._first_look = RankWatch(node, self._stacks), FirstLook(self._stacks)
+        self._slow_look = SlowLook(self._stacks)
         self._link: MonitorLink | None = None
         self._post_progress: Callable[[], None] = lambda: None
         self._capturing = threading.Lock()
@@ -42,11 +44,13 @@ class EvidenceTaker:
         """The attempt is over."""
         self._watch.stop()
         self._first_look.stop()
+        self._slow_look.stop()
 
     def close(self) -> None:
         """End what is in progress, and refuse more."""
         self._watch.close()
         self._first_look.stop()
+        self._slow_look.stop()
 
     def capture(
         self,
@@ -87,3 +91,8 @@ class EvidenceTaker:
         """Look at the live ranks every few seconds, and post what they do; see :meth:`RankWatch.watch`."""
         if self._link is not None and (current := self._files.current) is not None:
             self._watch.watch(self._link, current, incident, seconds=seconds, launchers=self._files.launchers)
+
+    def compare(self, rank: int) -> None:
+        """Show what a slow rank does that a fast one of this node does not; see :class:`SlowLook`."""
+        if (current := self._files.current) is not None:
+            self._slow_look.begin(current, rank)

@@ -55,9 +55,7 @@ class FirstLook:
         if where is None or seen[1] != where or ending.is_set():
             return
         ranks = f"rank {attempt.ranks[0].rank} is" if len(attempt.ranks) == 1 else f"all {len(attempt.ranks)} ranks are"
-        name = where.function if where.function.startswith("<") else f"{where.function}()"
-        file = where.file.rsplit("/", 1)[-1]
-        logger.warning("%g s without a first step: %s at %s (%s:%d)", self._seconds, ranks, name, file, where.line)
+        logger.warning("%g s without a first step: %s at %s", self._seconds, ranks, named(where))
 
 
 def idle(readings: Mapping[int, Reading], ranks: int) -> bool:
@@ -72,3 +70,9 @@ def place(frames: Sequence[Frame]) -> Frame | None:
     """The innermost frame of the script, else the innermost one; None: the stack could not be read."""
     own = (frame for frame in frames if not any(part in frame.file for part in _INSTALLED))
     return next(own, next(iter(frames), None))
+
+
+def named(frame: Frame) -> str:
+    """``load() (train.py:12)``."""
+    name = frame.function if frame.function.startswith("<") else f"{frame.function}()"
+    return f"{name} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})"

@@ -62,7 +62,11 @@ class MonitorSession:
         self._started: list[tuple[ProcessEvent, float]] = []
         self._link: MonitorLink | None = None
         self._reporter: ProxyReporter | None = None
-        self.capture, self.watch = evidence.capture, evidence.watch  # what directives ask for
+        self.capture, self.watch, self.compare = (
+            evidence.capture,
+            evidence.watch,
+            evidence.compare,
+        )  # what directives want
         self.directives = DirectiveInbox(self, self._ack)
 
     def connect(

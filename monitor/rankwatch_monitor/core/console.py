@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from rankwatch.cli.formatting import count, duration, uncapital
 from rankwatch.contract.enums import ConsoleWord, DirectiveKind, StragglerVerdict, VerdictKind
@@ -143,7 +143,8 @@ def _straggler(job: Job, straggler: Straggler) -> Iterator[Issue]:
     if straggler.open and straggler.id not in job.told:
         _note(job, straggler.id, ConsoleWord.SLOW)
         short = slow_headline(straggler, throttle_of(job, straggler))
-        yield from _tell(job, ConsoleWord.SLOW, tuple(map(uncapital, (straggler.reason.rstrip("."), short))))
+        lines = tuple(map(uncapital, (straggler.reason.rstrip("."), short)))
+        yield from _tell(job, ConsoleWord.SLOW, lines, slow_rank=straggler.rank)
     elif not straggler.open and job.told.pop(straggler.id, None) is not None and job.ended is None:
         who = uncapital(subject(straggler.rank, straggler.host))
         yield from _tell(job, ConsoleWord.BACK, (f"{who} is as fast as its peers again",))
@@ -172,11 +173,10 @@ def _note(job: Job, about: str, key: Hashable) -> None:
 
 
 def _tell(
-    job: Job, word: ConsoleWord, lines: tuple[str, ...], incident: Incident | None = None, *, suspected: bool = False
+    job: Job, word: ConsoleWord, lines: tuple[str, ...], incident: Incident | None = None, **more: Any
 ) -> Iterator[Issue]:
+    """``more``: fields of the directive."""
     if nodes.any_acting(job) and job.ended is None:
         about = None if incident is None else incident.id
-        kind = DirectiveKind.TELL
-        yield Issue(
-            job.new_directive(kind, lines[0], incident_id=about, suspected=suspected, word=word, headlines=lines)
-        )
+        told = {"incident_id": about, "word": word, "headlines": lines, **more}
+        yield Issue(job.new_directive(DirectiveKind.TELL, lines[0], **told))

@@ -91,6 +91,8 @@ class Directive:
     """Of ``tell``: why nothing is done; empty: something will be, or it is not known yet."""
     acts_in: float | None = None
     """Of ``tell``: seconds until the ranks are restarted unless they make progress; None: not by time."""
+    slow_rank: int | None = None
+    """Of ``tell`` about a rank that has become slow; its launcher shows what that rank does."""
     no_restart: str = ""
     """Of a stop that follows since no restart is left, a :class:`~rankwatch.contract.enums.NoRestart`: the job fails;
     empty: the stop is wanted, by an operator or by the policy."""

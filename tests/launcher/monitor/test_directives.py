@@ -24,6 +24,7 @@ class Target:
         self.settings: list[Any] = []
         self.captured = threading.Event()
         self.watched: list[tuple[float, str | None]] = []
+        self.compared: list[int] = []
 
     def capture(
         self, deadline: float, *, incident: str | None, directive: int | None = None, last: bool = False
@@ -34,6 +35,9 @@ class Target:
 
     def watch(self, seconds: float, incident: str | None) -> None:
         self.watched.append((seconds, incident))
+
+    def compare(self, rank: int) -> None:
+        self.compared.append(rank)
 
     def apply_settings(self, settings: Any) -> None:
         self.settings.append(settings)
@@ -143,3 +147,9 @@ def test_a_pending_stop_stays_queued_and_a_restart_is_none(scene: Scene) -> None
     scene.receive(DirectiveKind.SAVE_AND_STOP)
     assert scene.inbox.pending_stop() is not None
     assert scene.inbox.pending_stop() is not None
+
+
+def test_what_a_slow_rank_does_is_looked_at_when_it_is_told(scene: Scene) -> None:
+    scene.receive(DirectiveKind.TELL, word="SLOW", headlines=("rank 0 on vm is slow",), slow_rank=0)
+    scene.receive(DirectiveKind.TELL, word="BACK", headlines=("rank 0 on vm is as fast as its peers again",))
+    assert scene.target.compared == [0]

@@ -8,8 +8,10 @@ import pytest
 
 from monitor.core import scene as scene_module
 from monitor.core.scene import Scene
+from monitor.publish.scored import straggler
 from rankwatch.contract.enums import ConsoleWord, DirectiveKind
 from rankwatch_monitor.core import console
+from rankwatch_monitor.core.effects import Issue, Slowed
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.views.headline import CONSOLE
 
@@ -83,3 +85,16 @@ def test_what_was_told_is_forgotten_in_the_end() -> None:
     for number in range(console.KEPT + 9):
         console._note(scene.job, f"i{number}", HANG)
     assert len(scene.job.told) == console.KEPT
+
+
+def test_a_slow_rank_is_named_to_its_launcher_which_looks_at_what_it_does() -> None:
+    scene = Scene().run(20)
+    found = straggler(1)
+    (_, issue) = console.worded(scene.job, Slowed(found, found.reason))
+    assert isinstance(issue, Issue)
+    assert (issue.directive.word, issue.directive.slow_rank) == (ConsoleWord.SLOW, 1)
+    assert console.worded(scene.job, Slowed(found, found.reason)) == [Slowed(found, found.reason)], "told once"
+    found.ended = scene.now
+    (_, issue) = console.worded(scene.job, Slowed(found, "it is over"))
+    assert isinstance(issue, Issue)
+    assert (issue.directive.word, issue.directive.slow_rank) == (BACK, None)
