@@ -130,7 +130,7 @@ def _laid_out(what: str, more: Sequence[str], room: int) -> list[str]:
     """On one line if it fits; else what follows a sentence begins a line of its own, where that makes no more lines."""
     kept = (each.replace(" ", _KEEP) if len(each) <= room else each for each in more)
     rows = wrapped(SEPARATOR.join(filter(None, (what, *kept))), room)
-    rows = [row.replace(_KEEP, " ").removesuffix(SEPARATOR.rstrip()) for row in rows]
+    rows = [row.replace(_KEEP, " ").removesuffix(SEPARATOR.rstrip()).removeprefix(SEPARATOR.lstrip()) for row in rows]
     if more and room / 2 < len(what) <= room < len(what) + len(SEPARATOR.join(("", *more))):
         apart = [what, *wrapped(SEPARATOR.join(more), room)]
         return apart if len(apart) <= MOST else rows

@@ -73,6 +73,7 @@ def test_where_to_look_is_left_out_last(width: int) -> None:
     rows = printed(width, what, *facts, look=command)
     assert rows[-1].endswith(command)
     assert "step 80 ·" in "".join(rows)
+    assert not any(row.strip().startswith("·") for row in printed(100, "by Ctrl-C", *facts, "x" * 12, look=command))
     assert len(rows) <= 2
     assert command not in "".join(printed(60, "words " * 30, look=command))
 

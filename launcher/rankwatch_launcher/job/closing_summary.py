@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from rankwatch.cli.formatting import count, duration, whole_percent
 from rankwatch.contract.enums import RESTARTS, ConsoleWord, VerdictKind
 from rankwatch.contract.text import one_line, operands
-from rankwatch.monitor_client import MonitorClient, MonitorError, path_of
+from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
 from rankwatch_launcher.log import event, logger, note
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
 from rankwatch_launcher.outcome import CODE_FAILED, CODE_INTERRUPTED, FINISHED, PREEMPTED, STOPPED, Outcome
@@ -21,6 +21,8 @@ TIMEOUT: Final = 3.0
 """Seconds for each question to the monitor."""
 SHOWN: Final = 5
 """Restarts with their reasons, the newest."""
+_UNREAD: Final = ("the monitor did not answer at the end", "the monitor has refused this launcher")
+"""Why nothing of the job could be read: nobody answers, or what answers wants another token or does not know it."""
 _STOPPED: Final = {0: "all ranks have saved", CODE_INTERRUPTED: "by Ctrl-C"}
 """How a job was stopped, by its exit code."""
 _WORDS: Final = {FINISHED: ConsoleWord.DONE, STOPPED: ConsoleWord.STOPPED, PREEMPTED: ConsoleWord.STOPPED}
@@ -53,7 +55,7 @@ class Closing(NamedTuple):
 
 def summary(outcome: Outcome, discovery: MonitorDiscovery) -> Closing:
     """The last lines, made while the monitor is still there; without an answer of it they have less."""
-    job, incidents = _ask(discovery, outcome.job_id)
+    job, incidents, failed = _ask(discovery, outcome.job_id)
     try:
         made = closing(outcome, job, incidents)
     except (
@@ -66,7 +68,7 @@ def summary(outcome: Outcome, discovery: MonitorDiscovery) -> Closing:
         job, made = {}, closing(outcome, {}, ())
     if not discovery.monitor_url:
         return made
-    report = _report(discovery, outcome.job_id) if job or discovery.record else "the monitor did not answer at the end"
+    report = _report(discovery, outcome.job_id) if job or discovery.record else _UNREAD[failed == EXIT_WRONG]
     return made._replace(report=report, job_id=outcome.job_id, record=discovery.record)
 
 
@@ -122,15 +124,16 @@ def _what(incident: Mapping[str, Any]) -> tuple[Any, ...]:
     return incident["kind"], incident["section"], incident["furthest_iteration"], ranks, incident["action"]
 
 
-def _ask(discovery: MonitorDiscovery, job_id: str) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
+def _ask(discovery: MonitorDiscovery, job_id: str) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]], int]:
+    """The job and its incidents, or the exit code that a command would have instead of them."""
     if not discovery.monitor_url:
-        return {}, ()
+        return {}, (), 0
     try:
         client = MonitorClient(discovery.monitor_url, discovery.token or None, TIMEOUT)
         job = client.read(path_of(job_id))
-        return (job if isinstance(job, dict) else {}), client.listed(f"{path_of(job_id)}/incidents", "incidents")
-    except MonitorError:  # away, or the token may not read
-        return {}, ()
+        return (job if isinstance(job, dict) else {}), client.listed(f"{path_of(job_id)}/incidents", "incidents"), 0
+    except MonitorError as error:  # away, or the token may not read
+        return {}, (), error.code
 
 
 def _report(discovery: MonitorDiscovery, job_id: str) -> str:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rankwatch.contract.enums import ConsoleWord, NoRestart
+from rankwatch.monitor_client import EXIT_AWAY, EXIT_WRONG, MonitorError
 from rankwatch_launcher.job import closing_summary
 from rankwatch_launcher.job.closing_summary import SHOWN, Closing, closing
 from rankwatch_launcher.outcome import FAILED, FINISHED, PREEMPTED, STOPPED, Outcome
@@ -78,6 +80,17 @@ def test_an_exit_code_that_schedulers_act_on_is_stated(code: int, told: bool) ->
 
 def test_without_a_monitor_it_is_what_the_launcher_knows() -> None:
     assert lines(Outcome(FINISHED, 0, job_id="job", restarts=2), {}, ()) == ["2 restarts"]
+
+
+@pytest.mark.parametrize("code", [EXIT_AWAY, EXIT_WRONG])
+def test_a_monitor_that_refuses_is_not_said_to_be_away(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_self: Any, _path: str) -> Any:
+        raise MonitorError("it wants another token, or nobody answers", code)
+
+    monkeypatch.setattr(closing_summary.MonitorClient, "read", read)
+    monitor: Any = SimpleNamespace(monitor_url="http://127.0.0.1:9", token="", record=None, holds_monitor=False)
+    made = closing_summary.summary(Outcome(FINISHED, 0, job_id="job"), monitor)
+    assert made.report == closing_summary._UNREAD[code == EXIT_WRONG]
 
 
 def test_a_record_that_could_not_be_written_is_not_promised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
