@@ -30,6 +30,8 @@ WITH_VENV := PATH="$(abspath $(BIN)):$$PATH"
 LOG       := build/setup.log
 QUIET      = mkdir -p build && { "$$@" >>$(LOG) 2>&1 || { tail -n 40 $(LOG) >&2; exit 1; }; }
 RELEASE   := build/release
+# The interpreters that `make release` tries the wheel with: RELEASE_PYTHONS="python3.11 python3.12 python3.13 python3.14"
+RELEASE_PYTHONS ?= $(PYTHON)
 .PHONY: help demo dev test test-long test-gpu test-containers test-frameworks matrix check format bench bench-compare web docs release clean
 
 help: ## list the targets
@@ -94,17 +96,18 @@ web: $(PAGE) ## build the web page
 docs: $(VENV)/.installed ## build the manual that the monitor serves at /manual; a link that leads nowhere fails
 	$(BIN)/python scripts/build_manual.py
 
-# In an environment of its own each: what builds and checks, and what a user would install.
-release: $(VENV)/.installed ## build wheel and source distribution into dist/, check both, install the wheel, list its parts
+# In an environment of its own each: what builds and checks, what a user would install, and the wheel with each Python.
+release: $(VENV)/.installed ## build wheel and source distribution into dist/, check both, run the wheel's demo, list its parts
 	rm -rf dist $(RELEASE)
 	$(PYTHON) -m venv $(RELEASE)/tools
 	@set -- $(RELEASE)/tools/bin/python -m pip install --disable-pip-version-check $(PIP_ARGS) build twine cyclonedx-bom; $(QUIET)
-	$(WITH_VENV) $(RELEASE)/tools/bin/python -m build --outdir dist .
+	@set -- env $(WITH_VENV) $(RELEASE)/tools/bin/python -m build --outdir dist .; $(QUIET)
 	$(RELEASE)/tools/bin/twine check --strict dist/*
 	$(PYTHON) -m venv $(RELEASE)/user
 	@set -- $(RELEASE)/user/bin/python -m pip install --disable-pip-version-check $(PIP_ARGS) "$$(ls dist/*.whl)[monitor]"; $(QUIET)
-	cd $(RELEASE) && user/bin/rankwatch --version && user/bin/rankwatch monitor --help >/dev/null
-	$(RELEASE)/tools/bin/cyclonedx-py environment $(RELEASE)/user/bin/python --output-file dist/rankwatch.cdx.json
+	$(RELEASE)/tools/bin/cyclonedx-py environment $(RELEASE)/user/bin/python --pyproject pyproject.toml \
+		--mc-type application --output-reproducible --output-file dist/rankwatch.cdx.json
+	PIP_ARGS="$(PIP_ARGS)" scripts/try_wheel.sh $(RELEASE)/try $(RELEASE_PYTHONS)
 	@ls -l dist
 
 clean: ## remove everything that make has made

@@ -55,7 +55,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "then"),
-    [("greeet", "; did you mean 'greet'?"), ("rnu", "; did you mean 'run'?"), ("zzz", "; 'rankwatch --help' lists all")],
+    [
+        ("greeet", "; did you mean 'greet'?"),
+        ("rnu", "; did you mean 'run'?"),
+        ("zzz", "; 'rankwatch --help' lists all"),
+    ],
 )
 def test_an_unknown_one(name: str, then: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([name]) == 2
