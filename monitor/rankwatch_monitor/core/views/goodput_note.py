@@ -76,6 +76,8 @@ def risk(job: Job, state: JobState, now: float) -> str:
     fate = "unsaved" if state in _OVER else "lost by this restart" if restarting(job) else "at risk"
     if checkpoint is None:
         return f"all steps since the start {fate}"
+    if state is JobState.STOPPED and checkpoint.latest >= job.ledger.reached:
+        return ""  # the ranks have saved and left: the last report has their last steps and the save
     steps = goodput_accounting.steps_at_risk(job)
     return f"{'' if checkpoint.loaded else 'up to '}{count(steps, 'step')} {fate}" if steps else ""
 

@@ -167,8 +167,9 @@ def test_the_log_in_which_a_later_save_may_stand_is_named_with_what_shows_it() -
     assert "\n  On host-0: tail -n 200 /logs/train.out\n" in report.text(scene.job, scene.now)
 
 
+@pytest.mark.parametrize("ends", [ProcessEventKind.FINISHED, ProcessEventKind.STOPPED])
 @pytest.mark.parametrize("behind", [0, 5])
-def test_a_finished_job_whose_last_step_may_be_saved_has_no_warning(behind: int) -> None:
+def test_a_job_whose_last_step_may_be_saved_has_no_warning(behind: int, ends: ProcessEventKind) -> None:
     """The last report has the last steps and the save: which of them came first is not known."""
     scene = Accounted(checkpoint=1000).run(92)
     saved = {CHECKPOINTING_SECTION: SectionStatistics(1, 0.1, 0.1, 0.1)}
@@ -176,7 +177,7 @@ def test_a_finished_job_whose_last_step_may_be_saved_has_no_warning(behind: int)
         assert rank.at.iteration is not None
         rank.at.iteration += behind
         apply(scene.job, RankReport(rank.identity, iteration=rank.at.iteration, finished=saved), scene.now)
-    scene.finish()
+    scene.finish(ends)
     goodput_accounting.account(scene.job, scene.now)
     checkpoint = scene.job.ledger.checkpoint
     assert checkpoint is not None
