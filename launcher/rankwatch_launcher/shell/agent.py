@@ -22,6 +22,7 @@ from torch.distributed.elastic.rendezvous import RendezvousError
 
 from rankwatch.contract import env
 from rankwatch.contract.policy import Policy
+from rankwatch.contract.text import one_line
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.coordination.decisions import RestartBudget
 from rankwatch_launcher.coordination.rendezvous import Rendezvous, workers_of
@@ -197,12 +198,15 @@ def _failure(exit_: RankExit, context: PContext | None) -> ProcessFailure:
     """An exit as torch reports it.
 
     With error files of ``@record`` only: torch's table would repeat the tracebacks of all ranks, which are on the
-    terminal.
+    terminal. Of other exceptions it has the last line, in place of torch's advice to use ``@record``.
     """
     recorded = context is not None and exit_.error is not None and exit_.error.recorded
     file = context.error_files.get(exit_.local_rank, "") if context is not None and recorded else ""
     try:
-        return ProcessFailure(exit_.local_rank, exit_.pid, exit_.code, file)
+        failure = ProcessFailure(exit_.local_rank, exit_.pid, exit_.code, file)
     except (ValueError, KeyError, TypeError):
         # The rank died while it wrote its error file.
-        return ProcessFailure(exit_.local_rank, exit_.pid, exit_.code, "")
+        failure = ProcessFailure(exit_.local_rank, exit_.pid, exit_.code, "")
+    if exit_.error is not None and not recorded:
+        failure.message = one_line(exit_.error.message)
+    return failure

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.messages import Frame
 from rankwatch_launcher.core.attempt_end import by_cause, futile_restart
 from rankwatch_launcher.core.exits import RankExit
+from rankwatch_launcher.shell.agent import _failure
 from rankwatch_launcher.shell.rank_error import RankError, error_of, frames_of, read_error
 
 CHAINED = """Traceback (most recent call last):
@@ -114,3 +116,11 @@ def test_no_restart_follows_a_start_that_fails_alike_on_all_ranks(
     exits: list[RankExit], ranks: int, elapsed: float, futile: bool
 ) -> None:
     assert (futile_restart(exits, ranks, elapsed) is not None) is futile
+
+
+def test_torchs_table_has_the_exception_and_no_advice_that_does_not_hold() -> None:
+    known = _failure(RankExit(1, 1, 99, 1, error=RankError("ValueError: bad\nbatch")), None)
+    table = str(ChildFailedError("train.py", {1: known}))
+    assert "traceback : ValueError: bad" in table
+    assert "pytorch.org" not in table
+    assert "pytorch.org" in str(ChildFailedError("train.py", {1: _failure(RankExit(1, 1, 99, 1), None)}))
