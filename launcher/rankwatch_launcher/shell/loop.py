@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from rankwatch.contract import env
 from rankwatch.contract.enums import DirectiveKind
 from rankwatch.contract.messages import RankLog, RankStack
 from rankwatch.contract.text import operands
+from rankwatch.monitor_client import is_loopback
 from rankwatch.recording.shared_slots import PHASE_SHUT_DOWN
 from rankwatch_launcher.coordination.decisions import RESTART, RestartBudget, StopProposal
 from rankwatch_launcher.coordination.membership import LOOP_SECONDS, poll_seconds
@@ -248,11 +249,10 @@ class Loop:
             case effects.Log(text, warning):
                 logger.log(logging.WARNING if warning else logging.DEBUG, "%s", text)
             case effects.Show(word, what, more):
-                job = os.environ.get(env.JOB_ID, "")  # set once a monitor is known
                 if word is not None:
                     event(word, what, *more)
                 else:
-                    note(what, *((f"rankwatch incidents {operands(job)}",) if job else ()))
+                    note(what, *filter(None, (incidents_command(os.environ),)))
             case effects.Report(kind, reason, details):
                 session.report(kind, reason, **details)
             case effects.Ack(directive, state, detail, furthest):
@@ -310,3 +310,11 @@ class Loop:
             if (error := self._rank_error(process)) is not None:
                 ended[process.rank] = error.stack(process.rank, process.pid)
         return tuple(ended.values())
+
+
+def incidents_command(environment: Mapping[str, str]) -> str:
+    """The command that shows the job's incidents; empty: no monitor is known. One on this host is found by itself."""
+    job, url = environment.get(env.JOB_ID, ""), environment.get(env.MONITOR_URL, "")
+    if not job:
+        return ""
+    return f"rankwatch incidents {operands(job)}" + (f" --monitor {url}" if url and not is_loopback(url) else "")

@@ -144,8 +144,8 @@ def _opened(incident: Incident, up: QuietHost | None) -> str:
 def _closed(job: Job, incident: Incident, cost: float | None) -> str:
     """``cost``: in GPU-hours; None: the job kept running."""
     took = downtime.held_up(incident)
-    what = fault(incident.kind).capitalize()
-    text = f"{what} of {when(incident.opened_at)} is over" + ("" if took is None else f" after {duration(took)}")
+    what = f"The incident of {when(incident.opened_at)} ({fault(incident.kind)})"
+    text = f"{what} is over" + ("" if took is None else f" after {duration(took)}")
     text += f": {incident.outcome.rstrip('.')}." if incident.outcome else "."
     if cost is None:
         return text
