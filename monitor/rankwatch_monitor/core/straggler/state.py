@@ -31,7 +31,7 @@ from rankwatch.contract.semconv import POINT_TO_POINT, STEP_SECTION
 from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankIdentity, RankReport
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.regression.history import History
-from rankwatch_monitor.core.regression.sample import policy_changes, sample_of
+from rankwatch_monitor.core.regression.sample import Measured, policy_changes, sample_of
 from rankwatch_monitor.core.slow_cause import LateRank
 from rankwatch_monitor.core.straggler import attribution, peers, scores
 from rankwatch_monitor.core.straggler.attribution import NodeExcess, Pipeline
@@ -508,32 +508,31 @@ class Performance:
                 kernel_RK = share_RK * self.parts_RP[:ranks, COMPUTE][:, None]
         changes = policy_changes(self._sampled_policy, policy) if self._sampled_policy is not None else ()
         self._sampled_policy = policy
-        self.history.add(
-            sample_of(
-                at=window.now,
-                seconds=self.interval,
-                attempt=attempt,
-                iteration=window.iteration,
-                hosts_R=hosts_R,
-                step_R=window.step_R,
-                parts_RP=window.parts_RP,
-                sections=self.sections.names,
-                section_RS=np.where(fresh_R1, self.sections["median"][:ranks], np.nan),
-                calls_RS=self.sections["calls"][:ranks] / self.steps_R[:ranks, None],
-                kernels=self.kernels.names if kernel_RK is not None else (),
-                kernel_RK=kernel_RK,
-                collectives={
-                    group: (transfer.exposed, transfer.shortest)
-                    for group, transfer in list(window.transfers.items())[:SAMPLED_GROUPS]
-                    if transfer.shortest < np.inf
-                },
-                clock_R=self.device_RX[:ranks, 0],
-                temperature_R=self.device_RX[:ranks, 1],
-                throttled=Counter(reason for reasons in self.throttled.values() for reason in reasons),
-                waited_R=self.cpu_waited_R[:ranks],
-                changes=changes,
-            )
+        measured = Measured(
+            at=window.now,
+            seconds=self.interval,
+            attempt=attempt,
+            iteration=window.iteration,
+            hosts_R=hosts_R,
+            step_R=window.step_R,
+            parts_RP=window.parts_RP,
+            sections=self.sections.names,
+            section_RS=np.where(fresh_R1, self.sections["median"][:ranks], np.nan),
+            calls_RS=self.sections["calls"][:ranks] / self.steps_R[:ranks, None],
+            kernels=self.kernels.names if kernel_RK is not None else (),
+            kernel_RK=kernel_RK,
+            collectives={
+                group: (transfer.exposed, transfer.shortest)
+                for group, transfer in list(window.transfers.items())[:SAMPLED_GROUPS]
+                if transfer.shortest < np.inf
+            },
+            clock_R=self.device_RX[:ranks, 0],
+            temperature_R=self.device_RX[:ranks, 1],
+            throttled=Counter(reason for reasons in self.throttled.values() for reason in reasons),
+            waited_R=self.cpu_waited_R[:ranks],
+            changes=changes,
         )
+        self.history.add(sample_of(measured))
 
     def add_signal(self, window: Window, slowdown: float) -> None:
         """Keep what the last windows show, all of one width; count those in which a rank is behind.
