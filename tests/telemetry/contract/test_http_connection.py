@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -42,6 +43,30 @@ def test_no_more_than_the_limit_is_read_of_a_response(receiver: HttpReceiver) ->
     assert not connection.is_open, "the rest is not read"
     receiver.answers = Answers(body=b"ok")
     assert connection.request("POST", "/", b"", timeout=10).body == b"ok"
+
+
+@pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n"])
+def test_a_response_that_is_sent_by_the_byte_is_not_waited_for(before: bytes) -> None:
+    done = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(before)
+            for _ in range(100):
+                connection.sendall(b"x")
+                if done.wait(0.05):
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        connection = HttpConnection(f"http://127.0.0.1:{listener.getsockname()[1]}", proxies=False)
+        with pytest.raises(TimeoutError):
+            connection.request("GET", "/", timeout=0.3, limit=1000)
+        assert not connection.is_open
+        done.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
