@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from monitor.core.scene import Scene
+from rankwatch_monitor.core.rank_runs import MOST_RANKS
 from rankwatch_monitor.store import archive, schema
-from rankwatch_monitor.store.codec import MOST_RANKS, job_row
+from rankwatch_monitor.store.codec import job_row
 from rankwatch_monitor.store.repository import Repository
 from support.monitor_process import Api, environment, running_monitor
 
