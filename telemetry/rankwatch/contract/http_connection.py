@@ -121,7 +121,7 @@ class HttpConnection:
         connection = self._connection
         assert connection is not None
         connection.sock.settimeout(timeout)
-        connection.response_class = partial(_TimedResponse, timeout)  # type: ignore[assignment]  # a factory will do
+        connection.response_class = partial(TimedResponse, timeout)  # type: ignore[assignment]  # a factory will do
         self._used = True
         try:
             if self._proxy is not None and self._url.scheme == "http":
@@ -167,13 +167,13 @@ class HttpConnection:
             )
         else:
             connection = http.client.HTTPConnection(host, port, **timeout)
-        connection.response_class = partial(_TimedResponse, self._connect_timeout)  # type: ignore[assignment]
+        connection.response_class = partial(TimedResponse, self._connect_timeout)  # type: ignore[assignment]
         if https and self._proxy is not None:
             connection.set_tunnel(self._url.hostname or "", self._url.port or 443, _authorization(self._proxy))
         return connection
 
 
-class _TimedResponse(http.client.HTTPResponse):
+class TimedResponse(http.client.HTTPResponse):
     """A response that must arrive within some seconds: a peer that sends it by the byte would hold its reader for ever.
 
     The timeout of a socket starts anew with each byte.

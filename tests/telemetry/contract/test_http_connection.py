@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rankwatch.contract.http_connection import HttpConnection
+from support.dripping import BEGUN, dripping
 from support.http_receiver import Answers, HttpReceiver, http_receiver
 from support.waiting import wait_for
 
@@ -45,28 +45,14 @@ def test_no_more_than_the_limit_is_read_of_a_response(receiver: HttpReceiver) ->
     assert connection.request("POST", "/", b"", timeout=10).body == b"ok"
 
 
-@pytest.mark.parametrize("before", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n"])
-def test_a_response_that_is_sent_by_the_byte_is_not_waited_for(before: bytes) -> None:
-    done = threading.Event()
-
-    def drip(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection, contextlib.suppress(OSError):
-            connection.sendall(before)
-            for _ in range(100):
-                connection.sendall(b"x")
-                if done.wait(0.05):
-                    return
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=drip, args=(listener,))
-        thread.start()
-        connection = HttpConnection(f"http://127.0.0.1:{listener.getsockname()[1]}", proxies=False)
+@pytest.mark.parametrize("begun", BEGUN)
+def test_a_response_that_is_sent_by_the_byte_is_not_waited_for(begun: bytes) -> None:
+    with dripping(begun) as (url, answered):
+        connection = HttpConnection(url, proxies=False)
         with pytest.raises(TimeoutError):
             connection.request("GET", "/", timeout=0.3, limit=1000)
         assert not connection.is_open
-        done.set()
-        thread.join()
+        assert not answered
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
