@@ -57,8 +57,8 @@ _MAX_THREADS: Final = 16
 _PROBE_SECONDS: Final = 10.0
 _MAX_DUMP: Final = 4 * 2**20
 """Limit on the output of py-spy or faulthandler, in bytes."""
-PY_SPY_MEMORY: Final = 64 * 2**20
-"""Bytes that one py-spy may allocate, which needs a fifth of it for a rank: a process with deep stacks of long names in
+PY_SPY_MEMORY: Final = 128 * 2**20
+"""Bytes that one py-spy may allocate, which needs a tenth of it for a rank: a process with deep stacks of long names in
 many threads has it build hundreds of times as much."""
 _KILLED_SECONDS: Final = 0.5
 _PROBE_TRIES: Final = 5
