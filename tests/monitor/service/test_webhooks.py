@@ -113,7 +113,7 @@ def test_messages_survive_a_kill_of_the_monitor_and_arrive_once_in_order(
     assert len(ids) == len(set(ids)), "nothing was reported twice"
     for posted in receiver.posted:
         check_signature(posted)
-    opened = receiver.taken[0].json
+    opened = next(each.json for each in receiver.taken if each.json["job"]["id"] == "one")
     assert opened["url"] == f"https://m.example/#/jobs/one/incidents/{opened['incident']['id'].replace(':', '%3A')}"
 
 
