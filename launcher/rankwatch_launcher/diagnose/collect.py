@@ -133,7 +133,12 @@ class Collector:
 
     def _find(self) -> find.Found:
         found = find.ranks(self._pids, proc=self._proc)
-        return replace(found, ranks=tuple(self._named([e for e in found.ranks if self._job in (None, e.job)])))
+        ranks = [each for each in found.ranks if self._job in (None, each.job)]
+        if not self._pids and self._job is None:
+            # In a step of a Slurm job that job is meant; ranks in containers may not state theirs.
+            own = os.environ.get("SLURM_JOB_ID")
+            ranks = [each for each in ranks if own and each.slurm_job == own] or ranks
+        return replace(found, ranks=tuple(self._named(ranks)))
 
     # Looks ------------------------------------------------------------------------------------------------------------
 

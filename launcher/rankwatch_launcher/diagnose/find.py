@@ -80,6 +80,8 @@ class Rank:
     error_file: str = ""
     user: int = -1
     """Number of the process's user; -1: unknown."""
+    slurm_job: str = ""
+    """The Slurm job that it is part of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,7 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
             parent=processes.parents[each.pid],
             torch=processes.has_torch(each.pid),
             user=processes.user(each.pid),
+            slurm_job=(processes.environment(each.pid) or {}).get("SLURM_JOB_ID", ""),
         )
         for each in sorted(chosen, key=lambda one: (one.job, one.rank, one.pid))
         if COLLECTOR not in processes.command(each.pid)

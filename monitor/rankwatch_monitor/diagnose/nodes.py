@@ -96,9 +96,10 @@ def by_kubernetes(selector: str, namespace: str | None, flags: Sequence[str], re
         NodeError: there are none, or kubectl fails.
     """
     within = ("--namespace", namespace) if namespace else ()
-    pods = _listed("kubectl", "get", "pods", *within, f"--selector={selector}", "--output", "name").split()
+    which = (f"--selector={selector}", "--field-selector=status.phase=Running", "--output", "name")
+    pods = _listed("kubectl", "get", "pods", *within, *which).split()
     if not pods:
-        raise NodeError(f"no pod has the labels {selector}")
+        raise NodeError(f"no pod with the labels {selector} is running")
     command = _remote(flags, remote or "rankwatch diagnose")
     return [Place(pod.removeprefix("pod/"), ("kubectl", "exec", *within, pod, "--", *command)) for pod in pods]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rankwatch_launcher.diagnose import find
+from rankwatch_launcher.diagnose.collect import Collector
 
 OWN = 4_000_000
 
@@ -205,3 +206,18 @@ def test_processes_that_were_asked_for(proc: Proc) -> None:
 )
 def test_what_a_command_line_launches(command: str, launcher: str) -> None:
     assert find.launcher_named(command) == launcher
+
+
+def test_within_a_slurm_job_only_its_ranks_are_looked_at(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in (0, 1):
+        proc.add(20 + rank, 1, env=rank_env(rank, SLURM_JOB_ID="7"))
+        proc.add(30 + rank, 1, env=rank_env(rank, port=29501, SLURM_JOB_ID="8"))
+
+    def found() -> set[int]:
+        return {each.pid for each in Collector(proc=proc.folder)._find().ranks}
+
+    assert found() == {20, 21, 30, 31}
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    assert found() == {30, 31}
+    monkeypatch.setenv("SLURM_JOB_ID", "9")
+    assert found() == {20, 21, 30, 31}, "ranks in containers may not state their job"
