@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from rankwatch.contract.diagnosis import Hindrance, NodeReport, Obstacle, Profile, SeenExit, SeenRank, ThreadStack
+from rankwatch.contract.diagnosis import Gpu, Hindrance, NodeReport, Obstacle, Profile, SeenExit, SeenRank, ThreadStack
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import LOG_LINES, Collective, RankLog, RankStack
@@ -31,6 +31,7 @@ from rankwatch_launcher import procfs
 from rankwatch_launcher.diagnose import find
 from rankwatch_launcher.diagnose import profile as profiling
 from rankwatch_launcher.diagnose.find import Rank
+from rankwatch_launcher.diagnose.gpus import Gpus
 from rankwatch_launcher.stacks import flight_dumps, formats
 from rankwatch_launcher.stacks.capture import StackReader, Target, run_all
 from rankwatch_launcher.stacks.usage import UsageMeter
@@ -89,6 +90,8 @@ class Collector:
         self._reader = StackReader(py_spy=find_program("py-spy"))
         self._meters: dict[str, UsageMeter] = {}
         self._watched: list[_Watched] = []
+        self._gpus: Mapping[int, Gpu] = {}
+        """By process."""
         self._profiles: Mapping[int, Profile] = {}
         """By process."""
         self._stated: dict[int, Rank | None] = {}
@@ -98,6 +101,7 @@ class Collector:
         """Look at the ranks for so long; ``profile``: sample where they spend their time, too."""
         found = self._find()
         self._watched = [_Watched(rank, procfs.open_pidfd(rank.pid)) for rank in found.ranks]
+        gpus = Gpus(found.ranks)
         sampling = threading.Thread(target=self._profile, args=(seconds,), daemon=True)
         interval = seconds / LOOKS if profile else INTERVAL
         try:
@@ -118,8 +122,10 @@ class Collector:
             if profile:
                 sampling.join()
             at = time.time()
+            self._gpus, no_gpus = gpus.taken()
             after = self._find() if self._watched else found
-            return self._made(found, after, max(0.0, round(last - began, 3)) if self._watched else 0.0, at)
+            made = self._made(found, after, max(0.0, round(last - began, 3)) if self._watched else 0.0, at)
+            return replace(made, obstacles=(*made.obstacles, *no_gpus))
         finally:
             for each in self._watched:
                 if each.pidfd is not None:
@@ -249,6 +255,7 @@ class Collector:
             rank.guessed,
             tuple(ThreadStack(one.name, one.frames[:MAX_FRAMES]) for one in others[:MAX_THREADS]),
             log,
+            self._gpus.get(rank.pid),
             profile=self._profiles.get(rank.pid),
             user=rank.user,
         )

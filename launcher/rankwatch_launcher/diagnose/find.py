@@ -28,13 +28,15 @@ LAUNCHERS: Final = {
     "torch/distributed/run.py": "torchrun", "rankwatch": "rankwatch run", "accelerate": "accelerate",
     "deepspeed": "deepspeed", "slurmstepd": "srun", "srun": "srun", "mpirun": "mpirun", "mpiexec": "mpirun",
     "orted": "mpirun", "prted": "mpirun", "prterun": "mpirun", "hydra_pmi_proxy": "mpirun", "raylet": "ray",
-    "accelerate.commands.launch": "accelerate",
+    "accelerate.commands.launch": "accelerate", "accelerate-launch": "accelerate",
+    "deepspeed.launcher.launch": "deepspeed",
 }  # fmt: skip
 """Programs that start ranks, by a word of their command line."""
 TORCH: Final = "libtorch"
 NODE: Final = os.uname().nodename
 COLLECTOR: Final = "rankwatch_launcher.diagnose"
 COMMAND: Final = " diagnose"
+DEVICES: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 MAX_COMMAND: Final = 2048
 MAX_ENVIRONMENT: Final = 1 << 20
 _PPID: Final = 1
@@ -82,6 +84,8 @@ class Rank:
     """Number of the process's user; -1: unknown."""
     slurm_job: str = ""
     """The Slurm job that it is part of."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """The variables that choose its GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,19 +214,22 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
     chosen += _siblings(processes, ours, {each.pid for each in chosen})
     if pids:
         chosen = _asked_for(pids, chosen, stated, processes)
-    found = [
-        replace(
+    found = []
+    for each in sorted(chosen, key=lambda one: (one.job, one.rank, one.pid)):
+        if COLLECTOR in processes.command(each.pid):
+            continue
+        variables = processes.environment(each.pid) or {}
+        known = replace(
             each,
             age=processes.age(each.pid),
             launcher=processes.launcher_of(each.pid),
             parent=processes.parents[each.pid],
             torch=processes.has_torch(each.pid),
             user=processes.user(each.pid),
-            slurm_job=(processes.environment(each.pid) or {}).get("SLURM_JOB_ID", ""),
+            slurm_job=variables.get("SLURM_JOB_ID", ""),
+            devices={name: variables[name] for name in DEVICES if name in variables},
         )
-        for each in sorted(chosen, key=lambda one: (one.job, one.rank, one.pid))
-        if COLLECTOR not in processes.command(each.pid)
-    ]
+        found.append(known)
     return Found(tuple(_in_turn(_once(found))), tuple(sorted(unreadable)))
 
 
@@ -274,6 +281,8 @@ def _stated(pid: int, variables: Mapping[str, str]) -> Rank | None:
         number, world = _number(variables, rank), _number(variables, size)
         if number < 0 or world < 1 or (position and world < 2):
             continue
+        if rank == "SLURM_PROCID" and "SLURM_STEP_ID" not in variables:
+            continue  # the batch script, which starts the ranks
         return Rank(
             pid,
             job_of(variables),

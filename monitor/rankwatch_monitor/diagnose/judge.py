@@ -407,6 +407,8 @@ class _Case:
         incident, what_to_do = None, None
         if verdict is not Verdict.HEALTHY:
             blamed = blamed or Blame(())
+            if xids := [(s.rank, r.host, s.gpu.xids) for r, s in self.seen if s.gpu is not None and s.gpu.xids]:
+                text += f" {words.xids(xids)}"
             confirmed = verdict is Verdict.TROUBLE
             incident = self._incident(kind, text, blamed, shown, found, confirmed=confirmed)
             what_to_do = self._advice(verdict)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Final, NamedTuple, assert_never
 
 from rankwatch.cli.formatting import capital, count, duration, whole_percent
 from rankwatch.cli.formatting import ranks as as_ranges
-from rankwatch.contract.diagnosis import Hindrance, Obstacle, SeenExit, SeenRank
+from rankwatch.contract.diagnosis import Gpu, Hindrance, Obstacle, SeenExit, SeenRank
 from rankwatch.contract.enums import Proof, WaitKind
 from rankwatch_monitor.core.cause import Detection, Exited, Shown, Site, Unnamed
 from rankwatch_monitor.core.views.advice.record import Advice, Step
@@ -218,6 +219,33 @@ def look_again(unseen: Sequence[int], silent: Sequence[str]) -> Advice:
     return Advice("look_again", (step,))
 
 
+def xids(found: Sequence[tuple[int, str, Sequence[int]]]) -> str:
+    """What the driver has reported of the GPUs of ranks: rank, host, numbers."""
+    parts = [f"rank {rank}{sentence.on(host)} has reported XID {', '.join(map(str, of))}" for rank, host, of in found]
+    more = f", and {len(parts) - MAX_PLACES} more" if len(parts) > MAX_PLACES else ""
+    return f"The GPU of {'; that of '.join(parts[:MAX_PLACES])}{more}."
+
+
+def gpu(rank: int, found: Gpu, peers: Sequence[Gpu]) -> str:
+    """The readings of a rank's GPU, beside those of its peers."""
+    parts = []
+    if found.utilization is not None:
+        known = [each.utilization for each in peers if each.utilization is not None]
+        beside = f" (its peers' {whole_percent(median(known))})" if known else ""
+        parts.append(f"a kernel runs {whole_percent(found.utilization)} of the time{beside}")
+    if found.memory_used is not None and found.memory_total:
+        parts.append(f"{found.memory_used / 1e9:.0f} of {found.memory_total / 1e9:.0f} GB in use")
+    if found.clock is not None:
+        known = [each.clock for each in peers if each.clock is not None]
+        beside = f" (its peers' {median(known) / 1e6:.0f})" if known else ""
+        parts.append(f"clock {found.clock / 1e6:.0f} MHz{beside}")
+    if found.throttled:
+        parts.append(f"held down by {', '.join(found.throttled)}")
+    if found.xids:
+        parts.append(f"XID {', '.join(map(str, found.xids))}")
+    return f"GPU of rank {rank}{f' ({found.name})' if found.name else ''}: {', '.join(parts) or 'not read'}."
+
+
 def obstacle(found: Obstacle) -> str:
     """What could not be read, and what would let it."""
     of = f" of {len(found.pids)} process{'es' if len(found.pids) > 1 else ''}" if found.pids else ""
@@ -235,6 +263,13 @@ def obstacle(found: Obstacle) -> str:
             return f"Not looked at: Python processes of other users ({len(found.pids)}); run as root, it sees all."
         case Hindrance.HIDDEN:
             return "Processes of other users are hidden (hidepid); run as root, it sees all."
+        case Hindrance.NO_GPU_READINGS:
+            return f"Not seen: GPUs{of}: {found.detail.rstrip('.')}."
+        case Hindrance.NO_KERNEL_LOG:
+            return (
+                "Not seen: XIDs from before the first look, since the kernel's log is for root "
+                "(docker: --device /dev/kmsg --cap-add SYSLOG)."
+            )
         case _:
             assert_never(found.kind)
 

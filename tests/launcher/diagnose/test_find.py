@@ -78,9 +78,16 @@ def test_a_launcher_that_was_given_a_rank_itself_is_none(proc: Proc) -> None:
 
 
 def test_torchrun_below_srun_is_no_rank_of_slurm(proc: Proc) -> None:
-    slurm = {"SLURM_PROCID": 0, "SLURM_NTASKS": 2, "SLURM_JOB_ID": 7}
+    slurm = {"SLURM_PROCID": 0, "SLURM_NTASKS": 2, "SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0}
     proc.add(10, 1, "python /x/bin/torchrun train.py", env=slurm)
     proc.add(20, 10, env=rank_env(0) | slurm)
+    assert proc.found() == {20: ("10.0.0.1:29500", 0)}
+
+
+def test_a_batch_script_in_python_that_waits_for_its_ranks_is_none(proc: Proc) -> None:
+    slurm = {"SLURM_PROCID": 0, "SLURM_NTASKS": 2, "SLURM_JOB_ID": 7}
+    proc.add(10, 1, "python submit.py", env=slurm, torch=False)
+    proc.add(20, 1, env=rank_env(0) | slurm | {"SLURM_STEP_ID": 0})
     assert proc.found() == {20: ("10.0.0.1:29500", 0)}
 
 
