@@ -26,13 +26,14 @@ from rankwatch.contract.diagnosis import Gpu, Hindrance, NodeReport, Obstacle, P
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import LOG_LINES, Collective, RankLog, RankStack
+from rankwatch.contract.peers import waits_for_peers
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs
 from rankwatch_launcher.diagnose import find
 from rankwatch_launcher.diagnose import profile as profiling
 from rankwatch_launcher.diagnose.find import Rank
 from rankwatch_launcher.diagnose.gpus import Gpus
-from rankwatch_launcher.stacks import flight_dumps, formats
+from rankwatch_launcher.stacks import collectives, flight_dumps, formats
 from rankwatch_launcher.stacks.capture import StackReader, Target, run_all
 from rankwatch_launcher.stacks.usage import UsageMeter
 from rankwatch_launcher.stacks.waits import PythonThread
@@ -51,6 +52,9 @@ NAMES_SECONDS: Final = 4.0
 """For the numbers of all ranks that only their stacks state."""
 FILES_SECONDS: Final = 3.0
 """For the files of all ranks: logs, dumps, exceptions. A file may be a pipe, or on a server that does not answer."""
+CONTROL_PLANE_SECONDS: Final = 1.0
+STANDS: Final = 3.0
+"""Seconds that a main thread was at the same lines of a collective, so that it is not leaving."""
 SPAWN: Final = "mp.spawn"
 SPAWN_FILE: Final = "torch/multiprocessing/spawn.py"
 COUNT_THEIR_RANKS: Final = ("torchrun", "accelerate", "deepspeed", SPAWN)
@@ -216,7 +220,7 @@ class Collector:
         ended = [each for each in self._watched if each.ended]
         until = now + FILES_SECONDS
         with flight_dumps.bounded_memory():
-            dumps = run_all(until, [(each.rank.pid, partial(_dumped, each.rank)) for each in alive])
+            dumps = run_all(until, [(each.rank.pid, partial(_collectives, each)) for each in alive])
         errors = run_all(until, [(each.rank.pid, partial(find.error_of, each.rank)) for each in ended])
         stacks = formats.bounded([_own(each, dumps.get(each.rank.pid, ())) for each in alive])
         logs = self._logs(alive, until)
@@ -319,8 +323,23 @@ def _own(each: _Watched, dumped: tuple[Collective, ...]) -> RankStack:
     return replace(each.stack, rank=each.rank.rank, collectives=dumped)
 
 
-def _dumped(rank: Rank) -> tuple[Collective, ...]:
-    return flight_dumps.of_rank(rank.dumps, rank.home, rank.rank, rank.user, rank.age)
+def _collectives(each: _Watched) -> tuple[Collective, ...]:
+    """What the flight recorder has dumped, else what torch's control plane tells of it.
+
+    The control plane aborts a process whose interpreter ends meanwhile: only who stands in a collective is asked.
+    """
+    rank, stack = each.rank, each.stack
+    found = flight_dumps.of_rank(rank.dumps, rank.home, rank.rank, rank.user, rank.age)
+    if found or not rank.control_plane or stack is None or stack.usage is None:
+        return found
+    stands = waits_for_peers(stack.frames) and (stack.usage.same_stack or 0.0) >= STANDS
+    path = Path(rank.control_plane)
+    if not stands or not path.is_absolute():
+        return ()
+    try:
+        return collectives.of_rank(path, time.monotonic() + CONTROL_PLANE_SECONDS)
+    except (OSError, ValueError):
+        return ()
 
 
 def _exit(each: _Watched, now: float, message: str) -> SeenExit:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from rankwatch.contract import env
 from rankwatch.contract.files import read_file
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs
@@ -78,6 +79,8 @@ class Rank:
     """Position in :data:`_NUMBERS`."""
     dumps: str = ""
     """Where its flight recorder is dumped when it finds a hang by itself; empty: unknown."""
+    control_plane: str = ""
+    """Socket of torch's control plane, where the process may have one."""
     home: str = ""
     error_file: str = ""
     user: int = -1
@@ -294,10 +297,18 @@ def _stated(pid: int, variables: Mapping[str, str]) -> Rank | None:
             _number(variables, "TORCHELASTIC_MAX_RESTARTS"),
             stated_by=position,
             dumps=variables.get("TORCH_FR_DUMP_TEMP_FILE") or variables.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE") or "",
+            control_plane=_control_plane(variables),
             home=variables.get("HOME", ""),
             error_file=variables.get("TORCHELASTIC_ERROR_FILE", ""),
         )
     return None
+
+
+def _control_plane(variables: Mapping[str, str]) -> str:
+    """The script's own (``worker_main``), else that of ``rankwatch.init()`` below ``rankwatch run``."""
+    folder, local_rank = variables.get(env.SLOTS_DIR), variables.get("LOCAL_RANK")
+    ours = f"{folder}/{local_rank}.sock" if folder and local_rank else ""
+    return variables.get("TORCH_WORKER_SERVER_SOCKET") or ours
 
 
 def job_of(variables: Mapping[str, str]) -> str:
