@@ -80,6 +80,11 @@ def late(found: Sequence[Late], host: str, seconds: float, unseen: Sequence[int]
             text += f" It {name} {whole_percent(measure.own)} of the time (its peers {whole_percent(measure.peers)})."
     if first.reads_pages and first.faults is not None:
         text += f" It reads {first.faults.own:.0f} pages a second from a disk (its peers {first.faults.peers:.0f})."
+    if first.is_remote and first.remote is not None:
+        shares = f"{whole_percent(first.remote.own)} of the time (its peers {whole_percent(first.remote.peers)})"
+        text += f" It runs on CPUs that are not those of its GPU's NUMA node {shares}."
+    if first.is_clocked_down and first.clock is not None:
+        text += f" Its GPU's clock is {first.clock.own / 1e6:.0f} MHz (its peers' {first.clock.peers / 1e6:.0f} MHz)."
     text += f" They wait for {named_ranks(others)}, too." if others else ""
     return text + (
         f" {capital(named_ranks(unseen))} {'was' if len(unseen) == 1 else 'were'} not seen." if unseen else ""
@@ -108,6 +113,11 @@ def make_faster(found: Late, host: str) -> Advice:
         step = Step("See what else runs there", what, "top -b -n 1 -o %CPU", host)
     elif found.reads_pages:
         step = Step("See who uses the memory there", ": the rank reads pages from a disk", "free -h", host)
+    elif found.is_remote:
+        what = ": it runs far from its GPU; bind each rank to the CPUs of its GPU's NUMA node"
+        step = Step("See which CPUs belong to which GPU", what, "nvidia-smi topo -m", host)
+    elif found.is_clocked_down:
+        step = Step("See why its GPU is slow", ": heat, power, or a limit", "nvidia-smi -q -d CLOCK,PERFORMANCE", host)
     else:
         where = place(found.rows[0].spot.site) if found.rows else ""
         step = Step(f"Look at what rank {found.rank} does{where}", ": its peers wait for that", "", host)
