@@ -296,7 +296,7 @@ class Collector:
         obstacles = list[Obstacle]()
         if self._watched and find_program("py-spy") is None:
             obstacles.append(Obstacle(Hindrance.NO_PY_SPY))
-        refused = [s for s in stacks if not s.frames and any(part in s.error.lower() for part in _NO_PERMISSION)]
+        refused = [s for s in stacks if not s.frames and self._refused(s)]
         if refused:
             obstacles.append(Obstacle(Hindrance.NOT_TRACED, tuple(s.pid for s in refused), one_line(refused[0].error)))
         blind = [
@@ -307,11 +307,23 @@ class Collector:
         ]  # fmt: skip
         if blind:
             obstacles.append(Obstacle(Hindrance.NO_SYSTEM_CALLS, tuple(blind)))
-        if found.unreadable:
+        if found.unreadable and os.geteuid():
             obstacles.append(Obstacle(Hindrance.OTHER_USERS, found.unreadable[:64]))
+        elif found.unreadable:  # root without the capability, as in a container
+            obstacles.append(Obstacle(Hindrance.NOT_TRACED, found.unreadable[:64]))
         if os.geteuid() and not (self._proc / "1" / "stat").exists():
             obstacles.append(Obstacle(Hindrance.HIDDEN))
         return obstacles
+
+    def _refused(self, stack: RankStack) -> bool:
+        """Whether the kernel refuses to show a process, of which py-spy has several words."""
+        try:
+            os.readlink(self._proc / str(stack.pid) / "exe")
+        except PermissionError:
+            return True
+        except OSError:
+            return False
+        return any(part in stack.error.lower() for part in _NO_PERMISSION)
 
     def _tells_calls(self, pid: int) -> bool:
         return bool(_text(self._proc / str(pid) / "syscall").strip())

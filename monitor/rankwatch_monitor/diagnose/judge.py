@@ -246,7 +246,7 @@ class _Case:
         decision = proof.decide(self.job.columns, self.job.limits.rank, self.stacks, self.at)
         looked_at = [rank for _, rank in self.seen if rank.stack.usage is not None]
         if not looked_at or not len(self.stacks.groups()):
-            return self._made_of(Verdict.UNKNOWN, words.nothing_seen(len(self.seen)), decision)
+            return self._made_of(Verdict.UNKNOWN, words.nothing_seen(len(self.seen)), proof.NOTHING)
         live, alone = len(self.seen), len(self.seen) == 1 and not self.unseen
         loops = self._restart_loop()
         if decision.proof is Proof.SUSPENDED or decision.proof is Proof.STOPPED:
@@ -469,7 +469,8 @@ class _Case:
     def _advice(self, verdict: Verdict) -> Advice | None:
         """The playbook's; while nothing is proven, to look again."""
         if verdict is Verdict.UNKNOWN:
-            return words.look_again(self.unseen, self.silent)
+            seen = self.unseen or self.silent or any(rank.stack.frames for _, rank in self.seen)
+            return words.look_again(self.unseen, self.silent) if seen else None  # else the obstacles say what to do
         return advice(situation(self.job, JobState.HUNG, self.at))
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from monitor.diagnose.scenes import at, call, seen, stands, usage
+from rankwatch.contract.diagnosis import Hindrance
 from rankwatch.contract.messages import Collective
-from rankwatch_launcher.diagnose import collect
+from rankwatch_launcher.diagnose import collect, find
 from rankwatch_launcher.diagnose.find import Rank
 from rankwatch_launcher.stacks import collectives
 
@@ -48,3 +49,19 @@ def test_only_who_stands_in_a_collective_is_asked(
 def test_a_process_that_does_not_answer_is_missed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     rank = Rank(100, "job", 0, 4, 0, 4, dumps=str(tmp_path / "none"), control_plane=str(tmp_path / "no.sock"))
     assert collect._collectives(collect._Watched(rank, None, replace(stands(0)).stack)) == ()
+
+
+def test_a_process_that_the_kernel_does_not_show_is_no_process_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    collector = collect.Collector(proc=tmp_path)
+    shown = replace(stands(0)).stack
+    unread = replace(shown, frames=(), error="py-spy: Error: Failed to get process executable name.")
+    assert not collector._refused(unread), "it has ended"
+
+    def refuse(path: object) -> str:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(collect.os, "readlink", refuse)
+    assert collector._refused(unread)
+    assert [each.kind for each in collector._obstacles(find.Found(), [unread, shown])][-1:] == [Hindrance.NOT_TRACED]

@@ -204,3 +204,8 @@ def test_one_look_decides_nothing() -> None:
     once = replace(usage(), looks=1, seconds=0.0, same_stack=0.0)
     judged = of(*(seen(rank, call(), once) for rank in range(4)))
     assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
+
+
+def test_of_ranks_that_may_not_be_read_nothing_is_said_to_end_and_nobody_is_to_look_again() -> None:
+    (judged,) = judge([report(*(seen(rank, (), usage(wait=Wait(WaitKind.UNKNOWN))) for rank in range(4)))])
+    assert (judged.verdict, judged.decision.proof, judged.advice) == (Verdict.UNKNOWN, Proof.UNDECIDED, None)
