@@ -95,7 +95,7 @@ docs: $(VENV)/.installed ## build the manual that the monitor serves at /manual;
 	$(BIN)/python scripts/build_manual.py
 
 # In an environment of its own each: what builds and checks, and what a user would install.
-release: $(VENV)/.installed ## build wheel and source distribution into dist/, check both, install the wheel, list its parts
+release: $(VENV)/.installed ## build wheel, source distribution and rankwatch.pyz into dist/, check them, list the wheel's parts
 	rm -rf dist $(RELEASE)
 	$(PYTHON) -m venv $(RELEASE)/tools
 	@set -- $(RELEASE)/tools/bin/python -m pip install --disable-pip-version-check $(PIP_ARGS) build twine cyclonedx-bom; $(QUIET)
@@ -105,6 +105,9 @@ release: $(VENV)/.installed ## build wheel and source distribution into dist/, c
 	@set -- $(RELEASE)/user/bin/python -m pip install --disable-pip-version-check $(PIP_ARGS) "$$(ls dist/*.whl)[monitor]"; $(QUIET)
 	cd $(RELEASE) && user/bin/rankwatch --version && user/bin/rankwatch monitor --help >/dev/null
 	$(RELEASE)/tools/bin/cyclonedx-py environment $(RELEASE)/user/bin/python --output-file dist/rankwatch.cdx.json
+	@# One file with which 'python rankwatch.pyz diagnose' works where nothing is installed.
+	@set -- $(RELEASE)/tools/bin/python scripts/build_pyz.py "$$(ls dist/*.whl)" dist/rankwatch.pyz $(PIP_ARGS); $(QUIET)
+	cd $(RELEASE) && $(PYTHON) ../../dist/rankwatch.pyz --version
 	@ls -l dist
 
 clean: ## remove everything that make has made
