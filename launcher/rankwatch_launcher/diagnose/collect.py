@@ -262,6 +262,8 @@ class Collector:
             self._gpus.get(rank.pid),
             profile=self._profiles.get(rank.pid),
             user=rank.user,
+            launcher_pid=rank.launcher_pid or (rank.parent if rank.launcher == SPAWN else 0),
+            slurm_job=rank.slurm_job,
         )
 
     def _logs(self, alive: Sequence[_Watched], until: float) -> dict[int, RankLog]:

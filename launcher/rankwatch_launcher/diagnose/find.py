@@ -71,6 +71,7 @@ class Rank:
     max_restarts: int = -1
     age: float = 0.0
     launcher: str = ""
+    launcher_pid: int = 0
     guessed: bool = False
     parent: int = 0
     torch: bool = False
@@ -163,12 +164,12 @@ class _Processes:
         fields = (line.split() for line in _text(self.proc / str(pid) / "status").splitlines() if line[:4] == "Uid:")
         return next((int(each[1]) for each in fields), -1)
 
-    def launcher_of(self, pid: int) -> str:
-        """What started a process; empty: unknown."""
+    def launcher_of(self, pid: int) -> tuple[str, int]:
+        """What started a process, and its number; empty: unknown."""
         for each in self.above(pid):
             if name := launcher_named(self.command(each)):
-                return name
-        return ""
+                return name, each
+        return "", 0
 
     def age(self, pid: int) -> float:
         try:
@@ -221,11 +222,12 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
     for each in sorted(chosen, key=lambda one: (one.job, one.rank, one.pid)):
         if COLLECTOR in processes.command(each.pid):
             continue
-        variables = processes.environment(each.pid) or {}
+        variables, (launcher, launcher_pid) = processes.environment(each.pid) or {}, processes.launcher_of(each.pid)
         known = replace(
             each,
             age=processes.age(each.pid),
-            launcher=processes.launcher_of(each.pid),
+            launcher=launcher,
+            launcher_pid=launcher_pid,
             parent=processes.parents[each.pid],
             torch=processes.has_torch(each.pid),
             user=processes.user(each.pid),

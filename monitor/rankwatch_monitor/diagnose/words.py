@@ -124,6 +124,20 @@ def make_faster(found: Late, host: str) -> Advice:
     return Advice("slow", (step,))
 
 
+def end_it(rank: SeenRank, host: str) -> Step | None:
+    """End a job that hangs for good; None: no command is known that does."""
+    if rank.slurm_job.isascii() and rank.slurm_job.isdigit():  # it is of an environment, and gets into a command
+        return Step("End the job", ": it hangs for good", f"scancel {rank.slurm_job}")
+    if rank.launcher_pid > 1:
+        return Step("End the job", f": that is its {rank.launcher}", f"kill {rank.launcher_pid}", host)
+    return None
+
+
+def go_on(pids: Sequence[int], host: str) -> Step:
+    """Wake processes that a signal has stopped."""
+    return Step("Let them go on", ": a signal has stopped them", f"kill -CONT {' '.join(map(str, pids[:64]))}", host)
+
+
 def _more(found: Row) -> str:
     return f"{whole_percent(found.own)}{place(found.spot.site)}, its peers {whole_percent(found.peers)}"
 

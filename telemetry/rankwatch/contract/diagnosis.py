@@ -129,6 +129,9 @@ class SeenRank:
     profile: Profile | None = None
     user: int = -1
     """Number of the process's user: what another one calls by the same name is another job. -1: unknown."""
+    launcher_pid: int = 0
+    """Of :attr:`launcher`; 0: unknown."""
+    slurm_job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
