@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
+import select
 import shlex
 import signal
 import subprocess
@@ -31,8 +33,10 @@ ANSWER_SECONDS: Final = 12.0
 LIST_SECONDS: Final = 10.0
 LARGEST: Final = 16 << 20
 """Bytes of one report."""
-AT_ONCE: Final = 64
-LOOK_SECONDS: Final = 0.1
+AT_ONCE: Final = 1024
+FILES: Final = 4
+"""That an answer is written to and awaited with, of those that this process may open."""
+LOOK_SECONDS: Final = 0.2
 """Between two looks at how much a node has answered: it might fill the disk."""
 
 
@@ -106,9 +110,8 @@ def by_kubernetes(selector: str, namespace: str | None, flags: Sequence[str], re
 
 def ask(places: Sequence[Place], seconds: float) -> Answers:
     """Ask all nodes at once, each within its time; ``seconds``: that their looks take."""
-    until = time.monotonic() + seconds + ANSWER_SECONDS
-    with ThreadPoolExecutor(min(AT_ONCE, max(1, len(places))), "rankwatch-node") as pool:
-        found = list(pool.map(lambda place: _answer(place, until), places))
+    with ThreadPoolExecutor(min(_at_once(), max(1, len(places))), "rankwatch-node") as pool:
+        found = list(pool.map(lambda place: _answer(place, seconds + ANSWER_SECONDS), places))
     answers = Answers([], [])
     for place, (report, why) in zip(places, found, strict=True):
         if report is None:
@@ -151,7 +154,19 @@ def _remote(flags: Sequence[str], remote: str | None) -> list[str]:
     return [*shlex.split(remote), "--report", "-", *flags]
 
 
-def _answer(place: Place, until: float) -> tuple[NodeReport | None, str]:
+def _at_once() -> int:
+    """How many nodes are asked at once, with as many open files as this process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES * AT_ONCE + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(1, min(AT_ONCE, (soft - 128) // FILES))
+    return AT_ONCE
+
+
+def _answer(place: Place, seconds: float) -> tuple[NodeReport | None, str]:
+    until = time.monotonic() + seconds
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             process = subprocess.Popen(
@@ -180,11 +195,18 @@ def _answer(place: Place, until: float) -> tuple[NodeReport | None, str]:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int | None:
-    """Its exit code; None: it did not end within a moment."""
+    """Its exit code; None: it did not end within a moment. A thousand are awaited without a look at each."""
     try:
-        return process.wait(LOOK_SECONDS)
-    except subprocess.TimeoutExpired:
-        return None
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return process.poll()
+    try:
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        waiting.poll(1000 * LOOK_SECONDS)
+    finally:
+        os.close(descriptor)
+    return process.poll()
 
 
 def _read(text: bytes) -> NodeReport:

@@ -44,6 +44,28 @@ def test_nodes_that_fail_or_never_answer_are_findings(monkeypatch: pytest.Monkey
     wait_for(lambda: not Path(f"/proc/{pids.read_text()}").exists(), "the command that never answers is ended")
 
 
+def test_each_node_has_its_own_time_where_they_are_too_many_to_be_asked_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(nodes, "AT_ONCE", 1)
+    monkeypatch.setattr(nodes, "ANSWER_SECONDS", 6.0)
+    (tmp_path / "report").write_text(TEXT)
+    places = [Place(f"n{i}", ("sh", "-c", f"sleep 1.7; cat {tmp_path}/report")) for i in range(5)]
+    answers = nodes.ask(places, 0.0)
+    assert (len(answers.reports), answers.failed) == (5, [])
+
+
+def test_hundreds_of_nodes_are_asked_at_once(tmp_path: Path) -> None:
+    (tmp_path / "report").write_text(TEXT)
+    begin = tmp_path / "begin"
+    wait = f"while [ ! -e {begin} ]; do sleep 1; done; cat {tmp_path}/report"
+    places = [Place(f"n{i}", ("sh", "-c", wait)) for i in range(200)]
+    # The last one lets all the others go: it is reached while they wait.
+    places.append(Place("last", ("sh", "-c", f"touch {begin}; cat {tmp_path}/report")))
+    answers = nodes.ask(places, 60.0)
+    assert (len(answers.reports), answers.failed) == (201, [])
+
+
 def test_reports_in_files_are_merged_and_bad_ones_named(tmp_path: Path) -> None:
     good, bad, empty = tmp_path / "good", tmp_path / "bad", tmp_path / "empty"
     good.write_text(f"{TEXT}\n{TEXT.replace('n0', 'n1')}\n")
