@@ -228,3 +228,26 @@ def test_within_a_slurm_job_only_its_ranks_are_looked_at(proc: Proc, monkeypatch
     assert found() == {30, 31}
     monkeypatch.setenv("SLURM_JOB_ID", "9")
     assert found() == {20, 21, 30, 31}, "ranks in containers may not state their job"
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("/x/ray/core/src/ray/raylet/raylet --node_ip_address=10.0.0.1", "ray"),
+        ("python -u -m deepspeed.launcher.launch --world_info=x --node_rank=0 train.py", "deepspeed"),
+        ("python /x/bin/deepspeed train.py", "deepspeed"),
+        ("python /x/bin/accelerate launch train.py", "accelerate"),
+        ("python /x/bin/accelerate-launch train.py", "accelerate"),
+        ("mpirun -n 2 python train.py", "mpirun"),
+        ("python deepspeed_train.py", ""),
+        ("python evaluate.py --launcher torchrun", ""),
+    ],
+)
+def test_launchers_are_known_by_their_command_lines(proc: Proc, command: str, name: str) -> None:
+    proc.add(10, 1, command, torch=False)
+    for pid in (20, 21):
+        proc.add(pid, 10, "python worker.py")
+    found = find.ranks(proc=proc.folder, own=OWN).ranks
+    assert [(each.pid, each.launcher, each.launcher_pid) for each in found] == (
+        [(20, name, 10), (21, name, 10)] if name else []
+    )
