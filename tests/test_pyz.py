@@ -19,8 +19,18 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 __all__ = ["start"]  # a fixture
 
 
+KUBECTL = """\
+#!/bin/sh
+[ "$1" = get ] && { echo pod/train-0; exit 0; }
+while [ "$1" != -- ]; do shift; done
+shift
+PATH=PLACES exec "$@"
+"""
+"""An emulated one, whose only pod is this machine, with Python and nothing of Rankwatch."""
 OTHERS = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 WITHOUT = ("setpriv", "--bounding-set=-sys_ptrace")
+HIDING = "mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=65534 --regid=65534 --clear-groups $0 $@"
+HIDDEN = ("unshare", "--mount", "--propagation", "private", "sh", "-c", HIDING)
 
 
 def test_a_job_is_diagnosed_by_one_file_and_by_the_base_install(tmp_path: Path, start: Start) -> None:
@@ -46,6 +56,17 @@ def test_a_job_is_diagnosed_by_one_file_and_by_the_base_install(tmp_path: Path, 
     diagnosed(python, archive, temporary=tmp_path / "t1")
     helped = run(python, archive, "--help")
     assert "Name the rank for which a running job waits" in helped.stdout, helped.stderr
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "kubectl").write_text(KUBECTL.replace("PLACES", f"{python.parent}:/usr/bin:/bin"))
+    (tools / "kubectl").chmod(0o755)
+    path = f"{tools}:{python.parent}:/usr/bin:/bin"
+    words = ("diagnose", "--json", "--kubernetes", "app=x", "--job", job.name)
+    done = run(python, archive, *words, path=path)
+    assert done.stdout, done.stderr
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["unanswered"], named(found["jobs"][0])) == (3, [], [1]), found
+
     installed = run(python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel)
     assert installed.returncode == 0, installed.stderr
     assert run(python, "-c", "import torch").returncode != 0
@@ -56,7 +77,7 @@ def test_a_job_is_diagnosed_by_one_file_and_by_the_base_install(tmp_path: Path, 
     with tempfile.TemporaryDirectory() as public:
         Path(public).chmod(0o755)
         shutil.copy(archive, public)
-        for rights, hindrance in ((OTHERS, "other_users"), (WITHOUT, "not_traced")):
+        for rights, hindrance in ((OTHERS, "other_users"), (WITHOUT, "not_traced"), (HIDDEN, "hidden")):
             words = (*rights, everybodys_python(), f"{public}/{archive.name}", "diagnose", "--json", "--job", job.name)
             done = run(*words)
             assert done.stdout, done.stderr

@@ -115,7 +115,7 @@ class _Places:
 
 def numa_nodes(nodes: Path = NODES) -> dict[int, int]:
     """By CPU: the part of the memory that is its own."""
-    found = {}
+    found: dict[int, int] = {}
     for folder in nodes.glob("node[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             for part in (folder / "cpulist").read_text().strip().split(","):

@@ -138,7 +138,7 @@ def parser() -> argparse.ArgumentParser:
         "--remote-command",
         metavar="COMMAND",
         help="what 'rankwatch diagnose' is called on the other nodes (default: this Python at the same path; in pods "
-        "'rankwatch diagnose')",
+        "'rankwatch diagnose'; rankwatch.pyz sends itself, which needs Python alone)",
     )
     made.add_argument(
         "--record",

@@ -16,25 +16,35 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from rankwatch.contract import interpreter
 from rankwatch.contract.diagnosis import NodeReport
 from rankwatch.contract.interpreter import own_python
 from rankwatch.contract.messages import Frame, read
 from rankwatch.contract.text import decoded, one_line
 
 COLLECTOR: Final = ("-m", "rankwatch_launcher.diagnose")
+RECEIVE: Final = (
+    "import os, subprocess, sys, tempfile; d = tempfile.TemporaryDirectory(prefix='rankwatch-'); "
+    "p = os.path.join(d.name, 'rankwatch.pyz'); f = open(p, 'wb'); f.write(sys.stdin.buffer.read()); f.close(); "
+    "c = subprocess.call([sys.executable, p, *sys.argv[1:]]); d.cleanup(); sys.exit(c)"
+)
+"""Runs the archive that its input is: so a node needs nothing but Python where Rankwatch itself is one file."""
+VERDICT_ONLY: Final = ("native/numpy", "rankwatch_monitor/")
+"""Parts of that file which a collector does without."""
 ANSWER_SECONDS: Final = 12.0
 """Seconds that a node may take besides its looks: to connect, to start Python, and to read stacks on a busy machine."""
 LIST_SECONDS: Final = 10.0
 LARGEST: Final = 16 << 20
 """Bytes of one report."""
 AT_ONCE: Final = 1024
-FILES: Final = 4
+FILES: Final = 5
 """That an answer is written to and awaited with, of those that this process may open."""
 LOOK_SECONDS: Final = 0.2
 """Between two looks at how much a node has answered: it might fill the disk."""
@@ -49,6 +59,8 @@ class Place(NamedTuple):
 
     name: str
     command: tuple[str, ...]
+    is_sent: bool = False
+    """It reads the collector from its input: :data:`RECEIVE`."""
 
 
 class Answers(NamedTuple):
@@ -74,7 +86,8 @@ def by_ssh(hosts: Iterable[str], flags: Sequence[str], remote: str | None) -> li
     if bad := next((name for name in names if name.startswith("-")), None):
         raise NodeError(f"{bad!r} is no host")
     options = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "StrictHostKeyChecking=accept-new")
-    return [Place(name, (*options, name, shlex.join(_remote(flags, remote)))) for name in names]
+    command, is_sent = _remote(flags, remote)
+    return [Place(name, (*options, name, shlex.join(command)), is_sent) for name in names]
 
 
 def by_slurm(job: str, flags: Sequence[str], remote: str | None) -> list[Place]:
@@ -90,7 +103,8 @@ def by_slurm(job: str, flags: Sequence[str], remote: str | None) -> list[Place]:
         raise NodeError(f"Slurm job {job} does not run")
     names = _listed("scontrol", "show", "hostnames", listed[0]).split()
     step = ("srun", "--overlap", "--jobid", job, "--nodes", "1", "--ntasks", "1", "--quiet")
-    return [Place(name, (*step, "--nodelist", name, *_remote(flags, remote))) for name in names]
+    command, is_sent = _remote(flags, remote)
+    return [Place(name, (*step, "--nodelist", name, *command), is_sent) for name in names]
 
 
 def by_kubernetes(selector: str, namespace: str | None, flags: Sequence[str], remote: str | None) -> list[Place]:
@@ -104,14 +118,21 @@ def by_kubernetes(selector: str, namespace: str | None, flags: Sequence[str], re
     pods = _listed("kubectl", "get", "pods", *within, *which).split()
     if not pods:
         raise NodeError(f"no pod with the labels {selector} is running")
-    command = _remote(flags, remote or "rankwatch diagnose")
-    return [Place(pod.removeprefix("pod/"), ("kubectl", "exec", *within, pod, "--", *command)) for pod in pods]
+    command, is_sent = _remote(flags, remote, "python3", "rankwatch diagnose")
+    with_input = ("--stdin",) if is_sent else ()
+    ask = ("kubectl", "exec", *with_input, *within)
+    return [Place(pod.removeprefix("pod/"), (*ask, pod, "--", *command), is_sent) for pod in pods]
 
 
 def ask(places: Sequence[Place], seconds: float) -> Answers:
     """Ask all nodes at once, each within its time; ``seconds``: that their looks take."""
-    with ThreadPoolExecutor(min(_at_once(), max(1, len(places))), "rankwatch-node") as pool:
-        found = list(pool.map(lambda place: _answer(place, seconds + ANSWER_SECONDS), places))
+    with contextlib.ExitStack() as stack:
+        sent = os.devnull
+        if any(place.is_sent for place in places):
+            sent = stack.enter_context(tempfile.NamedTemporaryFile(prefix="rankwatch-")).name
+            _write_collector(sent)
+        pool = stack.enter_context(ThreadPoolExecutor(min(_at_once(), max(1, len(places))), "rankwatch-node"))
+        found = list(pool.map(lambda place: _answer(place, sent, seconds + ANSWER_SECONDS), places))
     answers = Answers([], [])
     for place, (report, why) in zip(places, found, strict=True):
         if report is None:
@@ -147,11 +168,31 @@ def _opened(name: str) -> BinaryIO:
     return file
 
 
-def _remote(flags: Sequence[str], remote: str | None) -> list[str]:
-    """The command of the collector on another node, where by default this Python is at the same path."""
-    if remote is None:
-        return [*own_python(*COLLECTOR), "--report", "-", *flags]
-    return [*shlex.split(remote), "--report", "-", *flags]
+def _remote(
+    flags: Sequence[str], remote: str | None, python: str = sys.executable, installed: str | None = None
+) -> tuple[list[str], bool]:
+    """The command of the collector on another node, and whether it is to be sent there.
+
+    Args:
+        flags: of the collector.
+        remote: what the user calls the command there; None: that is not said.
+        python: the interpreter there.
+        installed: what the command is called there if it is installed; None: this Python at the same path runs it.
+    """
+    if remote is None and interpreter.archive is not None:
+        return [python, "-c", RECEIVE, *COLLECTOR, "--report", "-", *flags], True
+    if (remote := remote or installed) is None:
+        return [*own_python(*COLLECTOR), "--report", "-", *flags], False
+    return [*shlex.split(remote), "--report", "-", *flags], False
+
+
+def _write_collector(path: str) -> None:
+    """The file that this command runs from, without what only the verdict needs."""
+    assert interpreter.archive is not None
+    with zipfile.ZipFile(interpreter.archive) as whole, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as part:
+        for name in whole.namelist():
+            if not name.startswith(VERDICT_ONLY):
+                part.writestr(name, whole.read(name))
 
 
 def _at_once() -> int:
@@ -165,13 +206,15 @@ def _at_once() -> int:
     return AT_ONCE
 
 
-def _answer(place: Place, seconds: float) -> tuple[NodeReport | None, str]:
+def _answer(place: Place, sent: str, seconds: float) -> tuple[NodeReport | None, str]:
     until = time.monotonic() + seconds
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with (
+        open(sent if place.is_sent else os.devnull, "rb") as given,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
         try:
-            process = subprocess.Popen(
-                place.command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
-            )
+            process = subprocess.Popen(place.command, stdin=given, stdout=out, stderr=err, start_new_session=True)
         except OSError as error:
             return None, f"{place.command[0]}: {error.strerror or error}"
         while (code := _ended(process)) is None:

@@ -6,12 +6,14 @@ import json
 import os
 import sys
 import time
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from monitor.diagnose.scenes import report, stands
+from rankwatch.contract import interpreter
 from rankwatch_monitor.diagnose import command, nodes
 from rankwatch_monitor.diagnose.nodes import NodeError, Place
 from support.waiting import wait_for
@@ -144,3 +146,17 @@ def test_files_without_a_job_are_no_healthy_job(tmp_path: Path, capsys: pytest.C
     (tmp_path / "s").write_text(json.dumps(asdict(report(stands(0), stands(1), stands(2), stands(3)))))
     assert command.diagnose(["--from", str(tmp_path / "s"), "--json"]) == 4
     assert "standing" in capsys.readouterr().out
+
+
+def test_one_file_sends_itself_without_what_the_verdict_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    main = f"import sys, zipfile; print({TEXT!r} if zipfile.ZipFile(sys.path[0]).namelist() == ['__main__.py'] else 1)"
+    with zipfile.ZipFile(tmp_path / "rankwatch.pyz", "w") as made:
+        made.writestr("native/numpy/__init__.py", "")
+        made.writestr("rankwatch_monitor/__init__.py", "")
+        made.writestr("__main__.py", main)
+    monkeypatch.setattr(interpreter, "archive", str(tmp_path / "rankwatch.pyz"))
+    (there,) = nodes.by_ssh(["n0"], ["--seconds", "6.5"], None)
+    local = there._replace(command=("sh", "-c", there.command[-1]))
+    answers = nodes.ask([local, local], 0.0)
+    assert ([each.host for each in answers.reports], answers.failed) == (["n0", "n0"], [])
+    assert not nodes.by_ssh(["n0"], [], "rankwatch diagnose")[0].is_sent
