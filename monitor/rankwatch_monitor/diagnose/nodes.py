@@ -232,7 +232,8 @@ def _answer(place: Place, sent: str, seconds: float) -> tuple[NodeReport | None,
         if code != 0:
             return None, one_line(said[-1], 200) if said else f"the collector ended with code {code}"
         try:
-            return _read(out.read(LARGEST + 1)), ""
+            printed = out.read(LARGEST + 1)  # a login may say something first
+            return _read(printed.rstrip().rpartition(b"\n")[2] if len(printed) <= LARGEST else printed), ""
         except ValueError as error:
             return None, one_line(f"its answer is no report: {error}", 200)
 

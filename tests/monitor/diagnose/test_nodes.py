@@ -32,6 +32,7 @@ def test_nodes_that_fail_or_never_answer_are_findings(monkeypatch: pytest.Monkey
     answers = nodes.ask(
         [
             Place("n0", python(f"print({TEXT!r})")),
+            Place("n1", python(f"print('Welcome to n1'); print({TEXT.replace('n0', 'n1')!r})")),
             Place("broken", python("import sys; sys.exit('no route to host')")),
             Place("talks", python("print('hello')")),
             Place("never", python(never)),
@@ -39,7 +40,7 @@ def test_nodes_that_fail_or_never_answer_are_findings(monkeypatch: pytest.Monkey
         ],
         0.0,
     )
-    assert [each.host for each in answers.reports] == ["n0"]
+    assert [each.host for each in answers.reports] == ["n0", "n1"]
     why = dict(answers.failed)
     assert why.keys() == {"broken", "talks", "never", "absent"}
     assert why["broken"] == "no route to host"
