@@ -129,7 +129,7 @@ def end_it(rank: SeenRank, host: str) -> Step | None:
     if rank.slurm_job.isascii() and rank.slurm_job.isdigit():  # it is of an environment, and gets into a command
         return Step("End the job", ": it hangs for good", f"scancel {rank.slurm_job}")
     if rank.launcher_pid > 1:
-        return Step("End the job", f": that is its {rank.launcher}", f"kill {rank.launcher_pid}", host)
+        return Step("End the job", f" by its {rank.launcher}", f"kill {rank.launcher_pid}", host)
     return None
 
 
