@@ -3,7 +3,7 @@
     python benchmarks/diagnose_slow.py [--only KIND] [--seconds 30] [--repeats 1] [--json FILE]
 
 The kinds are those of ``_slow_rank.py``. *right*: the slow rank alone, or nobody in a twin; *quiet*: nobody in a slow
-job; *wrong*: another rank.
+job; *wrong*: another rank; *unseen*: the machine was too busy to look.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def run(kind: str, twin: bool, seconds: float) -> dict[str, Any]:
     late = (said.get("slowness") or {}).get("late", [])
     named = [each["rank"] for each in late] if said.get("verdict") == "slow" else []
     verdict = "right" if named == expected else "quiet" if not named else "wrong"
+    verdict = verdict if said else "unseen"
     return {
         "kind": kind,
         "twin": twin,
