@@ -36,6 +36,11 @@ UserKnownHostsFile {folder}/known
 """
 
 
+def program(name: str) -> str | None:
+    """Where a program is, also one of the administrator."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
 class SshNodes:
     """Running nodes; see :func:`ssh_nodes`."""
 
@@ -88,7 +93,7 @@ class SshNodes:
         settings = self.folder / f"server-{name}"
         settings.write_text(SERVER.format(folder=self.folder, address=self.network.address(name)))
         own = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts"]
-        serve = f"hostname {name} && mkdir -p /run/sshd && exec {shutil.which('sshd')} -D -e -f {settings}"
+        serve = f"hostname {name} && mkdir -p /run/sshd && exec {program('sshd')} -D -e -f {settings}"
         with (self.folder / f"log-{name}").open("wb") as log:
             self._servers.append(
                 subprocess.Popen(
@@ -102,7 +107,7 @@ class SshNodes:
 
 def ssh_nodes(*names: str) -> Iterator[SshNodes]:
     """The body of a fixture; skips where the programs or the rights are missing."""
-    if missing := [each for each in ("sshd", "ssh", "ssh-keygen", "unshare") if shutil.which(each) is None]:
+    if missing := [each for each in ("sshd", "ssh", "ssh-keygen", "unshare") if program(each) is None]:
         pytest.skip(f"needs {', '.join(missing)} (Debian and Ubuntu: apt install openssh-server util-linux)")
     with contextlib.contextmanager(networked)(*names) as network, tempfile.TemporaryDirectory() as folder:
         nodes = SshNodes(network, Path(folder))
