@@ -97,7 +97,7 @@ docs: $(VENV)/.installed ## build the manual that the monitor serves at /manual;
 	$(BIN)/python scripts/build_manual.py
 
 # In an environment of its own each: what builds and checks, what a user would install, and the wheel with each Python.
-release: $(VENV)/.installed ## build wheel and source distribution into dist/, check both, run the wheel's demo, list its parts
+release: $(VENV)/.installed ## build wheel, source distribution and rankwatch.pyz into dist/, check them, run the wheel's demo, list its parts
 	rm -rf dist $(RELEASE)
 	$(PYTHON) -m venv $(RELEASE)/tools
 	@set -- $(RELEASE)/tools/bin/python -m pip install --disable-pip-version-check $(PIP_ARGS) build twine cyclonedx-bom; $(QUIET)
@@ -107,6 +107,9 @@ release: $(VENV)/.installed ## build wheel and source distribution into dist/, c
 	@set -- $(RELEASE)/user/bin/python -m pip install --disable-pip-version-check $(PIP_ARGS) "$$(ls dist/*.whl)[monitor]"; $(QUIET)
 	$(RELEASE)/tools/bin/cyclonedx-py environment $(RELEASE)/user/bin/python --pyproject pyproject.toml \
 		--mc-type application --output-reproducible --output-file dist/rankwatch.cdx.json
+	@# One file with which 'python rankwatch.pyz diagnose' works where nothing is installed.
+	@set -- $(RELEASE)/tools/bin/python scripts/build_pyz.py "$$(ls dist/*.whl)" dist/rankwatch.pyz $(PIP_ARGS); $(QUIET)
+	cd $(RELEASE) && $(PYTHON) ../../dist/rankwatch.pyz --version
 	PIP_ARGS="$(PIP_ARGS)" scripts/try_wheel.sh $(RELEASE)/try $(RELEASE_PYTHONS)
 	@ls -l dist
 

@@ -1,11 +1,11 @@
 """Jobs that nobody watches, sick and healthy: does ``rankwatch diagnose`` name the right rank, and disturb none?
 
-    python benchmarks/diagnose.py [--only NAME] [--start torchrun|spawn|accelerate] [--jobs N] [--json FILE]
+    python benchmarks/diagnose.py [--only NAME] [--start torchrun|spawn|accelerate|mpirun] [--jobs N] [--json FILE]
 
-The scripts are those of ``tests/trust``, four gloo ranks each, started by plain torchrun, ``mp.spawn`` or ``accelerate
-launch``. A sick job is diagnosed a moment after its fault, a healthy one in the middle of its life; a healthy one then
-has to end with code 0. *right*: the ranks at fault are named, or nobody where all are in the same trouble; *unknown*:
-nobody is named; *wrong*: another rank is named, or a healthy job is said to be in trouble.
+The scripts are those of ``tests/trust``, four gloo ranks each, started by plain torchrun, ``mp.spawn``, ``accelerate
+launch`` or ``mpirun``. A sick job is diagnosed a moment after its fault, a healthy one in the middle of its life; a
+healthy one then has to end with code 0. *right*: the ranks at fault are named, or nobody where all are in the same
+trouble; *unknown*: nobody is named; *wrong*: another rank is named, or a healthy job is said to be in trouble.
 """
 
 from __future__ import annotations
@@ -51,6 +51,14 @@ if __name__ == "__main__":
     mp.spawn(rank, args=(int(sys.argv[1]), sys.argv[2], sys.argv[3]), nprocs=int(sys.argv[1]))
 """
 
+BY_MPI = """
+import os, runpy, sys
+for name in ("RANK", "SIZE", "LOCAL_RANK"):
+    os.environ[{"SIZE": "WORLD_SIZE"}.get(name, name)] = os.environ["OMPI_COMM_WORLD_" + name]
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
 
 def command(start: str, ranks: int, port: int, script: Path, folder: Path) -> list[str]:
     """How a user starts a script."""
@@ -62,6 +70,23 @@ def command(start: str, ranks: int, port: int, script: Path, folder: Path) -> li
         options = ["--multi_gpu", "--num_processes", number, "--num_machines", "1", "--main_process_port", str(port)]
         options += ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1"]
         return [python, "-m", "accelerate.commands.launch", *options, str(script)]
+    if start == "mpirun":
+        options = ["--allow-run-as-root", "--oversubscribe", "-n", number, "-x", "MASTER_ADDR=127.0.0.1"]
+        options += [
+            "-x",
+            f"MASTER_PORT={port}",
+            "-x",
+            MARK,
+            "-x",
+            "TMPDIR",
+            "-x",
+            "PYTHONPATH",
+            "-x",
+            "OMP_NUM_THREADS",
+        ]
+        by_mpi = folder / "by_mpi.py"
+        by_mpi.write_text(BY_MPI)
+        return ["mpirun", *options, python, str(by_mpi), str(script)]
     spawner = folder / "spawner.py"
     spawner.write_text(SPAWN)
     return [python, str(spawner), number, str(port), str(script)]
@@ -70,7 +95,7 @@ def command(start: str, ranks: int, port: int, script: Path, folder: Path) -> li
 class Job:
     """One job without Rankwatch's launcher and monitor, ended with everything that it started."""
 
-    def __init__(self, script: Script, start: str, ranks: int, folder: Path) -> None:
+    def __init__(self, script: Path, start: str, ranks: int, folder: Path, *arguments: str) -> None:
         self.log, self._mark, self.start = folder / "log", uuid4().hex, start
         kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
@@ -78,7 +103,7 @@ class Job:
         self.port = free_port()
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                command(start, ranks, self.port, script.path, folder),
+                [*command(start, ranks, self.port, script, folder), *arguments],
                 env=kept | own,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
@@ -99,10 +124,10 @@ class Job:
         """What the diagnosis calls it."""
         return f"{os.uname().nodename} pid {self.process.pid}" if self.start == "spawn" else f"127.0.0.1:{self.port}"
 
-    def diagnosed(self) -> tuple[dict[str, Any], int, float]:
+    def diagnosed(self, *flags: str) -> tuple[dict[str, Any], int, float]:
         """What is said of it, the exit code, and how long that took."""
         began = time.monotonic()
-        ask = [sys.executable, "-P", "-m", "rankwatch", "diagnose", "--json", "--job", self.name]
+        ask = [sys.executable, "-P", "-m", "rankwatch", "diagnose", "--json", "--job", self.name, *flags]
         done = subprocess.run(ask, capture_output=True, text=True, timeout=120, check=False)
         took = time.monotonic() - began
         answer = json.loads(done.stdout) if done.stdout else {"jobs": [], "error": done.stderr}
@@ -119,7 +144,7 @@ def run(script: Script, start: str, ranks: int) -> dict[str, Any]:
     """Run one script, diagnose it, and judge what was said."""
     folder = Path(tempfile.mkdtemp(prefix="diagnose"))
     result: dict[str, Any] = {"name": script.name, "start": start, "verdict": "", "said": [], "took": []}
-    with contextlib.closing(Job(script, start, ranks, folder)) as job:
+    with contextlib.closing(Job(script.path, start, ranks, folder)) as job:
         try:
             (_healthy if script.at_fault is None else _sick)(job, script, result)
         except TimeoutError as error:
@@ -159,7 +184,7 @@ def _sick(job: Job, script: Script, result: dict[str, Any]) -> None:
 def _healthy(job: Job, script: Script, result: dict[str, Any]) -> None:
     del script
     until = time.monotonic() + START_SECONDS
-    while job.name not in _found():
+    while job.name not in found_jobs():
         if time.monotonic() > until or job.process.poll() is not None:
             raise TimeoutError("no ranks in time")
         time.sleep(0.5)
@@ -174,14 +199,15 @@ def _healthy(job: Job, script: Script, result: dict[str, Any]) -> None:
     result["verdict"] = "wrong" if troubled else "right" if code == 0 else f"ended with code {code}"
 
 
-def _found() -> set[str]:
+def found_jobs() -> set[str]:
+    """The names of all jobs of this machine."""
     return {each.job for each in find.ranks().ranks}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", default=[], help="scripts whose name holds this")
-    parser.add_argument("--start", action="append", default=[], choices=["torchrun", "spawn", "accelerate"])
+    parser.add_argument("--start", action="append", default=[], choices=["torchrun", "spawn", "accelerate", "mpirun"])
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--jobs", type=int, default=1, help="jobs that run beside each other")
     parser.add_argument("--json", type=Path, metavar="FILE")

@@ -197,13 +197,18 @@ def test_the_readme_gives_the_two_commands_early() -> None:
     assert sum(len(line.split()) for line in lines) <= 500
 
 
-def test_the_moving_picture_is_small_and_has_the_words_of_the_console() -> None:
-    picture = ROOT / "docs" / "console.svg"
-    words = "".join(ElementTree.parse(picture).getroot().itertext())
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("console", ("watching", "SUSPECT", "HANG", "restarting all ranks", "BACK", "DONE")),
+        ("diagnose", ("IN TROUBLE", "rank 1", "ranks 0, 2-3", "Stacks, innermost first", "What to do", "kill ")),
+    ],
+)
+def test_the_moving_pictures_are_small_and_have_the_words_of_the_console(name: str, words: tuple[str, ...]) -> None:
+    picture = ROOT / "docs" / f"{name}.svg"
+    drawn = "".join(ElementTree.parse(picture).getroot().itertext())
     assert picture.stat().st_size < 1 << 20
-    assert [
-        word for word in ("watching", "SUSPECT", "HANG", "restarting all ranks", "BACK", "DONE") if word not in words
-    ] == []
+    assert [word for word in words if word not in drawn] == []
 
 
 def test_documents_name_only_commands_that_exist() -> None:

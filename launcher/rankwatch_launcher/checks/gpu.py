@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.node_checks import CheckName, CheckReason
 from rankwatch.profiling import nvml as reader
@@ -35,7 +35,8 @@ LOW_CLOCKS: Final = 0.8
 """Part of the default application clocks below which they were set low."""
 MAX_LOG: Final = 4 << 20
 """Bytes of the kernel's log that are read."""
-_XID: Final = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)")
+_XID: Final = re.compile(r"(?:\d+,\d+,(\d+),[^;\n]*;)?NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)")
+"""With the microseconds since the machine was started, in ``/dev/kmsg``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def _fatal_xids(
 ) -> Iterator[Failed]:
     """XIDs since the last check; those since boot where the driver does not tell whether the GPU needs recovery."""
     info = gpus.ask(lambda: gpus.nvml.nvmlDeviceGetPciInfo(handle))
-    bus = _bus(info.busId.decode() if isinstance(info.busId, bytes) else info.busId) if info is not None else ""
+    bus = bus_of(info.busId.decode() if isinstance(info.busId, bytes) else info.busId) if info is not None else ""
     for xid, count in xids.get(bus, {}).items():
         name = f"{bus} xid {xid}"
         counters[name] = count
@@ -182,10 +183,29 @@ def _call(nvml: Any, name: str, *arguments: Any) -> Any:
 def _xids(node: CheckedNode) -> dict[str, dict[int, int]]:
     """Fatal XIDs in the kernel's log: how often each, by GPU. Empty where it may not be read, as for most users."""
     found: dict[str, dict[int, int]] = {}
+    for each in kernel_xids(node.kernel_log) or ():
+        if each.number in FATAL_XIDS:
+            counts = found.setdefault(each.bus, {})
+            counts[each.number] = counts.get(each.number, 0) + 1
+    return found
+
+
+class Xid(NamedTuple):
+    """What the driver has written to the kernel's log."""
+
+    bus: str
+    """See :func:`bus_of`."""
+    number: int
+    at: float | None
+    """Seconds since the machine was started; None: the log does not tell."""
+
+
+def kernel_xids(log: str) -> list[Xid] | None:
+    """All XIDs in the kernel's log, the oldest first; None: it may not be read, as by most users."""
     try:
-        descriptor = os.open(node.kernel_log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return {}
+        return None
     text = b""
     try:
         while len(text) < MAX_LOG and (block := os.read(descriptor, 8192)):  # /dev/kmsg: one message each
@@ -194,14 +214,11 @@ def _xids(node: CheckedNode) -> dict[str, dict[int, int]]:
         pass  # EAGAIN: all was read; EPIPE: it was overwritten meanwhile
     finally:
         os.close(descriptor)
-    for bus, xid in _XID.findall(text.decode(errors="replace")):
-        if int(xid) in FATAL_XIDS:
-            counts = found.setdefault(_bus(bus), {})
-            counts[int(xid)] = counts.get(int(xid), 0) + 1
-    return found
+    made = _XID.findall(text.decode(errors="replace"))
+    return [Xid(bus_of(bus), int(number), int(at) / 1e6 if at else None) for at, bus, number in made]
 
 
-def _bus(text: str) -> str:
+def bus_of(text: str) -> str:
     """``3b:00`` of ``00000000:3B:00.0`` and of ``0000:3b:00``, with the domain: ``0:3b:00``."""
     domain, _, rest = text.lower().partition(":")
     return f"{domain.lstrip('0') or '0'}:{rest.partition('.')[0]}"

@@ -22,16 +22,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from rankwatch.contract.diagnosis import Hindrance, NodeReport, Obstacle, Profile, SeenExit, SeenRank, ThreadStack
+from rankwatch.contract.diagnosis import Gpu, Hindrance, NodeReport, Obstacle, Profile, SeenExit, SeenRank, ThreadStack
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import LOG_LINES, Collective, RankLog, RankStack
+from rankwatch.contract.peers import waits_for_peers
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs
 from rankwatch_launcher.diagnose import find, share
 from rankwatch_launcher.diagnose import profile as profiling
 from rankwatch_launcher.diagnose.find import Rank
-from rankwatch_launcher.stacks import flight_dumps
+from rankwatch_launcher.diagnose.gpus import Gpus
+from rankwatch_launcher.stacks import collectives, flight_dumps
 from rankwatch_launcher.stacks.capture import StackReader, Target, limit_py_spy, run_all
 from rankwatch_launcher.stacks.usage import UsageMeter
 from rankwatch_launcher.stacks.waits import PythonThread
@@ -50,6 +52,9 @@ NAMES_SECONDS: Final = 4.0
 """For the numbers of all ranks that only their stacks state."""
 FILES_SECONDS: Final = 3.0
 """For the files of all ranks: logs, dumps, exceptions. A file may be a pipe, or on a server that does not answer."""
+CONTROL_PLANE_SECONDS: Final = 1.0
+STANDS: Final = 3.0
+"""Seconds that a main thread was at the same lines of a collective, so that it is not leaving."""
 SPAWN: Final = "mp.spawn"
 SPAWN_FILE: Final = "torch/multiprocessing/spawn.py"
 COUNT_THEIR_RANKS: Final = ("torchrun", "accelerate", "deepspeed", SPAWN)
@@ -91,6 +96,8 @@ class Collector:
         self._reader = StackReader(py_spy=find_program("py-spy"))
         self._meters: dict[str, UsageMeter] = {}
         self._watched: list[_Watched] = []
+        self._gpus: Mapping[int, Gpu] = {}
+        """By process."""
         self._profiles: Mapping[int, Profile] = {}
         """By process."""
         self._stated: dict[int, Rank | None] = {}
@@ -100,6 +107,7 @@ class Collector:
         """Look at the ranks for so long; ``profile``: sample where they spend their time, too."""
         found = self._find()
         self._watched = [_Watched(rank, procfs.open_pidfd(rank.pid)) for rank in found.ranks]
+        gpus = Gpus(found.ranks)
         sampling = threading.Thread(target=self._profile, args=(seconds,), daemon=True)
         interval = seconds / LOOKS if profile else INTERVAL
         try:
@@ -120,8 +128,10 @@ class Collector:
             if profile:
                 sampling.join()
             at = time.time()
+            self._gpus, no_gpus = gpus.taken()
             after = self._find() if self._watched else found
-            return self._made(found, after, max(0.0, round(last - began, 3)) if self._watched else 0.0, at)
+            made = self._made(found, after, max(0.0, round(last - began, 3)) if self._watched else 0.0, at)
+            return replace(made, obstacles=(*made.obstacles, *no_gpus))
         finally:
             for each in self._watched:
                 if each.pidfd is not None:
@@ -135,7 +145,12 @@ class Collector:
 
     def _find(self) -> find.Found:
         found = find.ranks(self._pids, proc=self._proc)
-        return replace(found, ranks=tuple(self._named([e for e in found.ranks if self._job in (None, e.job)])))
+        ranks = [each for each in found.ranks if self._job in (None, each.job)]
+        if not self._pids and self._job is None:
+            # In a step of a Slurm job that job is meant; ranks in containers may not state theirs.
+            own = os.environ.get("SLURM_JOB_ID")
+            ranks = [each for each in ranks if own and each.slurm_job == own] or ranks
+        return replace(found, ranks=tuple(self._named(ranks)))
 
     # Looks ------------------------------------------------------------------------------------------------------------
 
@@ -207,7 +222,7 @@ class Collector:
         ended = [each for each in self._watched if each.ended]
         until = now + FILES_SECONDS
         with flight_dumps.bounded_memory():
-            dumps = run_all(until, [(each.rank.pid, partial(_dumped, each.rank)) for each in alive])
+            dumps = run_all(until, [(each.rank.pid, partial(_collectives, each)) for each in alive])
         errors = run_all(until, [(each.rank.pid, partial(find.error_of, each.rank)) for each in ended])
         stacks = [_own(each, dumps.get(each.rank.pid, ())) for each in alive]
         logs = self._logs(alive, until)
@@ -249,8 +264,11 @@ class Collector:
             rank.guessed,
             tuple(ThreadStack(one.name, one.frames[:MAX_FRAMES]) for one in others[:MAX_THREADS]),
             log,
+            self._gpus.get(rank.pid),
             profile=self._profiles.get(rank.pid),
             user=rank.user,
+            launcher_pid=rank.launcher_pid or (rank.parent if rank.launcher == SPAWN else 0),
+            slurm_job=rank.slurm_job,
         )
 
     def _logs(self, alive: Sequence[_Watched], until: float) -> dict[int, RankLog]:
@@ -285,7 +303,7 @@ class Collector:
         obstacles = list[Obstacle]()
         if self._watched and find_program("py-spy") is None:
             obstacles.append(Obstacle(Hindrance.NO_PY_SPY))
-        refused = [s for s in stacks if not s.frames and any(part in s.error.lower() for part in _NO_PERMISSION)]
+        refused = [s for s in stacks if not s.frames and self._refused(s)]
         if refused:
             obstacles.append(Obstacle(Hindrance.NOT_TRACED, tuple(s.pid for s in refused), one_line(refused[0].error)))
         blind = [
@@ -296,11 +314,23 @@ class Collector:
         ]  # fmt: skip
         if blind:
             obstacles.append(Obstacle(Hindrance.NO_SYSTEM_CALLS, tuple(blind)))
-        if found.unreadable:
+        if found.unreadable and os.geteuid():
             obstacles.append(Obstacle(Hindrance.OTHER_USERS, found.unreadable))
+        elif found.unreadable:  # root without the capability, as in a container
+            obstacles.append(Obstacle(Hindrance.NOT_TRACED, found.unreadable))
         if os.geteuid() and not (self._proc / "1" / "stat").exists():
             obstacles.append(Obstacle(Hindrance.HIDDEN))
         return obstacles
+
+    def _refused(self, stack: RankStack) -> bool:
+        """Whether the kernel refuses to show a process, of which py-spy has several words."""
+        try:
+            os.readlink(self._proc / str(stack.pid) / "exe")
+        except PermissionError:
+            return True
+        except OSError:
+            return False
+        return any(part in stack.error.lower() for part in _NO_PERMISSION)
 
     def _tells_calls(self, pid: int) -> bool:
         return bool(_text(self._proc / str(pid) / "syscall").strip())
@@ -312,8 +342,23 @@ def _own(each: _Watched, dumped: tuple[Collective, ...]) -> RankStack:
     return replace(each.stack, rank=each.rank.rank, collectives=dumped)
 
 
-def _dumped(rank: Rank) -> tuple[Collective, ...]:
-    return flight_dumps.of_rank(rank.dumps, rank.home, rank.rank, rank.user, rank.age)
+def _collectives(each: _Watched) -> tuple[Collective, ...]:
+    """What the flight recorder has dumped, else what torch's control plane tells of it.
+
+    The control plane aborts a process whose interpreter ends meanwhile: only who stands in a collective is asked.
+    """
+    rank, stack = each.rank, each.stack
+    found = flight_dumps.of_rank(rank.dumps, rank.home, rank.rank, rank.user, rank.age)
+    if found or not rank.control_plane or stack is None or stack.usage is None:
+        return found
+    stands = waits_for_peers(stack.frames) and (stack.usage.same_stack or 0.0) >= STANDS
+    path = Path(rank.control_plane)
+    if not stands or not path.is_absolute():
+        return ()
+    try:
+        return collectives.of_rank(path, time.monotonic() + CONTROL_PLANE_SECONDS)
+    except (OSError, ValueError):
+        return ()
 
 
 def _exit(each: _Watched, now: float, message: str) -> SeenExit:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from rankwatch.contract import env
 from rankwatch.contract.files import read_file
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs
@@ -28,13 +29,15 @@ LAUNCHERS: Final = {
     "torch/distributed/run.py": "torchrun", "rankwatch": "rankwatch run", "accelerate": "accelerate",
     "deepspeed": "deepspeed", "slurmstepd": "srun", "srun": "srun", "mpirun": "mpirun", "mpiexec": "mpirun",
     "orted": "mpirun", "prted": "mpirun", "prterun": "mpirun", "hydra_pmi_proxy": "mpirun", "raylet": "ray",
-    "accelerate.commands.launch": "accelerate",
+    "accelerate.commands.launch": "accelerate", "accelerate-launch": "accelerate",
+    "deepspeed.launcher.launch": "deepspeed",
 }  # fmt: skip
 """Programs that start ranks, by a word of their command line."""
 TORCH: Final = "libtorch"
 NODE: Final = os.uname().nodename
 COLLECTOR: Final = "rankwatch_launcher.diagnose"
 COMMAND: Final = " diagnose"
+DEVICES: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 MAX_COMMAND: Final = 2048
 MAX_ENVIRONMENT: Final = 1 << 20
 MAX_NAME: Final = 1000
@@ -70,6 +73,7 @@ class Rank:
     max_restarts: int = -1
     age: float = 0.0
     launcher: str = ""
+    launcher_pid: int = 0
     guessed: bool = False
     parent: int = 0
     torch: bool = False
@@ -78,10 +82,16 @@ class Rank:
     """Position in :data:`_NUMBERS`."""
     dumps: str = ""
     """Where its flight recorder is dumped when it finds a hang by itself; empty: unknown."""
+    control_plane: str = ""
+    """Socket of torch's control plane, where the process may have one."""
     home: str = ""
     error_file: str = ""
     user: int = -1
     """Number of the process's user; -1: unknown."""
+    slurm_job: str = ""
+    """The Slurm job that it is part of."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """The variables that choose its GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +166,12 @@ class _Processes:
         fields = (line.split() for line in _text(self.proc / str(pid) / "status").splitlines() if line[:4] == "Uid:")
         return next((int(each[1]) for each in fields), -1)
 
-    def launcher_of(self, pid: int) -> str:
-        """What started a process; empty: unknown."""
+    def launcher_of(self, pid: int) -> tuple[str, int]:
+        """What started a process, and its number; empty: unknown."""
         for each in self.above(pid):
             if name := launcher_named(self.command(each)):
-                return name
-        return ""
+                return name, each
+        return "", 0
 
     def age(self, pid: int) -> float:
         try:
@@ -210,18 +220,23 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
     chosen += _siblings(processes, ours, {each.pid for each in chosen})
     if pids:
         chosen = _asked_for(pids, chosen, stated, processes)
-    found = [
-        replace(
+    found = []
+    for each in sorted(chosen, key=lambda one: (one.job, one.rank, one.pid)):
+        if COLLECTOR in processes.command(each.pid):
+            continue
+        variables, (launcher, launcher_pid) = processes.environment(each.pid) or {}, processes.launcher_of(each.pid)
+        known = replace(
             each,
             age=processes.age(each.pid),
-            launcher=processes.launcher_of(each.pid),
+            launcher=launcher,
+            launcher_pid=launcher_pid,
             parent=processes.parents[each.pid],
             torch=processes.has_torch(each.pid),
             user=processes.user(each.pid),
+            slurm_job=variables.get("SLURM_JOB_ID", ""),
+            devices={name: variables[name] for name in DEVICES if name in variables},
         )
-        for each in sorted(chosen, key=lambda one: (one.job, one.rank, one.pid))
-        if COLLECTOR not in processes.command(each.pid)
-    ]
+        found.append(known)
     return Found(tuple(_in_turn(_once(found))), tuple(sorted(unreadable)))
 
 
@@ -273,6 +288,8 @@ def _stated(pid: int, variables: Mapping[str, str]) -> Rank | None:
         number, world = _number(variables, rank), _number(variables, size)
         if number < 0 or world < 1 or (position and world < 2):
             continue
+        if rank == "SLURM_PROCID" and "SLURM_STEP_ID" not in variables:
+            continue  # the batch script, which starts the ranks
         return Rank(
             pid,
             job_of(variables)[:MAX_NAME],
@@ -284,10 +301,18 @@ def _stated(pid: int, variables: Mapping[str, str]) -> Rank | None:
             _number(variables, "TORCHELASTIC_MAX_RESTARTS"),
             stated_by=position,
             dumps=variables.get("TORCH_FR_DUMP_TEMP_FILE") or variables.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE") or "",
+            control_plane=_control_plane(variables),
             home=variables.get("HOME", ""),
             error_file=variables.get("TORCHELASTIC_ERROR_FILE", ""),
         )
     return None
+
+
+def _control_plane(variables: Mapping[str, str]) -> str:
+    """The script's own (``worker_main``), else that of ``rankwatch.init()`` below ``rankwatch run``."""
+    folder, local_rank = variables.get(env.SLOTS_DIR), variables.get("LOCAL_RANK")
+    ours = f"{folder}/{local_rank}.sock" if folder and local_rank else ""
+    return variables.get("TORCH_WORKER_SERVER_SOCKET") or ours
 
 
 def job_of(variables: Mapping[str, str]) -> str:

@@ -10,11 +10,12 @@ import os
 import re
 import subprocess
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final, NamedTuple, Self
 
 from rankwatch.contract.diagnosis import Profile, Profiled
 from rankwatch.contract.messages import Frame
@@ -39,6 +40,10 @@ MAX_PLACES: Final = 2048
 """Frames kept of a profile, each once."""
 MOST_PROCESSES: Final = 256
 """Profiled on a node, each by a process of 20 MB; of thousands the first, users in turn."""
+NODES: Final = Path("/sys/devices/system/node")
+PLACE_SECONDS: Final = 0.5
+_PROCESSOR: Final = 36
+"""Position in :func:`.procfs.stat_fields` of the CPU that a thread ran on last."""
 _MAIN: Final = re.compile(r"thread \((\w+)\): (.*)")
 
 
@@ -54,12 +59,15 @@ class Spent(NamedTuple):
     """Pages that were read from a disk."""
 
 
-def profiles(tool: str, pids: Collection[int], seconds: float, *, proc: Path = procfs.PROC) -> dict[int, Profile]:
+def profiles(
+    tool: str, pids: Collection[int], seconds: float, *, proc: Path = procfs.PROC, nodes: Path = NODES
+) -> dict[int, Profile]:
     """Sample the main threads of processes for so long; those of which nothing is known are missing."""
     pids = tuple(pids)[:MOST_PROCESSES]
     begin = {pid: spent(pid, proc) for pid in pids}
     began = time.monotonic()
-    slices = [_slice(tool, pids, seconds / SLICES) for _ in range(SLICES)]
+    with _Places(pids, proc, nodes) as places:
+        slices = [_slice(tool, pids, seconds / SLICES) for _ in range(SLICES)]
     took = time.monotonic() - began
     found = {}
     for pid in pids:
@@ -72,7 +80,55 @@ def profiles(tool: str, pids: Collection[int], seconds: float, *, proc: Path = p
             ]
             stacks.append(tuple(Profiled(*each) for each in placed))
         if frames:
-            found[pid] = Profile(tuple(frames), tuple(stacks), **_accounted(begin[pid], spent(pid, proc), took))
+            kernel = _accounted(begin[pid], spent(pid, proc), took)
+            found[pid] = Profile(tuple(frames), tuple(stacks), **kernel, numa_nodes=places.of(pid))
+    return found
+
+
+class _Places:
+    """Beside which part of the memory main threads run, looked at again and again within the context."""
+
+    def __init__(self, pids: Sequence[int], proc: Path, nodes: Path) -> None:
+        self._pids, self._proc = pids, proc
+        self._node_of = numa_nodes(nodes)
+        self._seen: dict[int, Counter[int]] = {pid: Counter() for pid in pids}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        if len(set(self._node_of.values())) > 1:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def of(self, pid: int) -> tuple[tuple[int, float], ...]:
+        """Each node and the share of the looks, the most frequent first."""
+        counts = self._seen[pid]
+        return tuple((node, round(number / counts.total(), 3)) for node, number in counts.most_common())
+
+    def _run(self) -> None:
+        while not self._stop.wait(PLACE_SECONDS):
+            for pid in self._pids:
+                try:
+                    cpu = int(procfs.stat_fields((self._proc / f"{pid}/task/{pid}/stat").read_text())[_PROCESSOR])
+                except (OSError, ValueError, IndexError):
+                    continue
+                if cpu in self._node_of:
+                    self._seen[pid][self._node_of[cpu]] += 1
+
+
+def numa_nodes(nodes: Path = NODES) -> dict[int, int]:
+    """By CPU: the part of the memory that is its own."""
+    found: dict[int, int] = {}
+    for folder in nodes.glob("node[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            for part in (folder / "cpulist").read_text().strip().split(","):
+                first, _, last = part.partition("-")
+                found |= dict.fromkeys(range(int(first), int(last or first) + 1), int(folder.name[4:]))
     return found
 
 

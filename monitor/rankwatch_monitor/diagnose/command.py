@@ -22,6 +22,8 @@ from rankwatch_monitor.diagnose import nodes
 EXIT_UNKNOWN: Final = 4
 SECONDS: Final = 6.5
 PROFILE_SECONDS: Final = 30.0
+PROFILES_LATE: Final = 15.0
+"""Seconds that a collector may take longer for its profiles: 5 for each slice, on a node without a free CPU."""
 LONGEST: Final = 600.0
 
 
@@ -59,7 +61,7 @@ def _answers(arguments: argparse.Namespace, flags: Sequence[str], seconds: float
         places = nodes.by_kubernetes(arguments.kubernetes, arguments.namespace, flags, remote)
     else:
         places = nodes.here(flags)
-    return nodes.ask(places, seconds)
+    return nodes.ask(places, seconds if arguments.slow is None else seconds + PROFILES_LATE)
 
 
 def _print(arguments: argparse.Namespace, answers: nodes.Answers) -> int:
@@ -139,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
         "--remote-command",
         metavar="COMMAND",
         help="what 'rankwatch diagnose' is called on the other nodes (default: this Python at the same path; in pods "
-        "'rankwatch diagnose')",
+        "'rankwatch diagnose'; rankwatch.pyz sends itself, which needs Python alone)",
     )
     made.add_argument(
         "--record",

@@ -246,7 +246,7 @@ class _Case:
         decision = proof.decide(self.job.columns, self.job.limits.rank, self.stacks, self.at)
         looked_at = [rank for _, rank in self.seen if rank.stack.usage is not None]
         if not looked_at or not len(self.stacks.groups()):
-            return self._made_of(Verdict.UNKNOWN, words.nothing_seen(len(self.seen)), decision)
+            return self._made_of(Verdict.UNKNOWN, words.nothing_seen(len(self.seen)), proof.NOTHING)
         live, alone = len(self.seen), len(self.seen) == 1 and not self.unseen
         loops = self._restart_loop()
         if decision.proof is Proof.SUSPENDED or decision.proof is Proof.STOPPED:
@@ -274,10 +274,12 @@ class _Case:
         blamed = self._blame()
         shown = self._shown(decision)
         named = [culprit[:3] for culprit in blamed.culprits]
-        if decision.proof is Proof.SUSPENDED:
-            return self._made_of(Verdict.TROUBLE, words.shown(shown), decision, shown=shown)
+        stopped = decision.ranks if decision.proof in (Proof.SUSPENDED, Proof.STOPPED) else ()
         text = words.hangs(named, blamed.why_none, shown)
-        return self._made_of(Verdict.TROUBLE, text, decision, blamed=blamed, shown=shown)
+        if decision.proof is Proof.SUSPENDED:
+            text, blamed = words.shown(shown), Blame(())
+        judged = self._made_of(Verdict.TROUBLE, text, decision, blamed=blamed, shown=shown)
+        return self._with_command(judged, stopped)
 
     def _waited_for(self, decision: Decision) -> Judged:
         """Ranks stand, and others work or wait for what may end by itself."""
@@ -298,7 +300,7 @@ class _Case:
         blamed = self._blame()
         if blamed.culprits and not self.unseen:
             text = words.hangs([culprit[:3] for culprit in blamed.culprits], None, None)
-            return self._made_of(Verdict.TROUBLE, text, decision, blamed=blamed)
+            return self._with_command(self._made_of(Verdict.TROUBLE, text, decision, blamed=blamed))
         places = self._places()
         if self.unseen or len(places) > 1 or not self.stacks.group_progress():
             text = words.all_stand(len(self.seen), places, self.unseen, self.seconds)
@@ -407,6 +409,8 @@ class _Case:
         incident, what_to_do = None, None
         if verdict is not Verdict.HEALTHY:
             blamed = blamed or Blame(())
+            if xids := [(s.rank, r.host, s.gpu.xids) for r, s in self.seen if s.gpu is not None and s.gpu.xids]:
+                text += f" {words.xids(xids)}"
             confirmed = verdict is Verdict.TROUBLE
             incident = self._incident(kind, text, blamed, shown, found, confirmed=confirmed)
             what_to_do = self._advice(verdict)
@@ -467,8 +471,25 @@ class _Case:
     def _advice(self, verdict: Verdict) -> Advice | None:
         """The playbook's; while nothing is proven, to look again."""
         if verdict is Verdict.UNKNOWN:
-            return words.look_again(self.unseen, self.silent)
+            seen = self.unseen or self.silent or any(rank.stack.frames for _, rank in self.seen)
+            return words.look_again(self.unseen, self.silent) if seen else None  # else the obstacles say what to do
         return advice(situation(self.job, JobState.HUNG, self.at))
+
+    def _with_command(self, judged: Judged, stopped: Sequence[int] = ()) -> Judged:
+        """The same with the command that ends a job which hangs for good, or lets ranks go on that were stopped."""
+        if judged.advice is None:
+            return judged
+        found = [(report.host, rank) for report, rank in self.seen if rank.rank in stopped] or [
+            (report.host, rank) for report, rank in self.seen[:1]
+        ]
+        host = found[0][0]
+        step = (
+            words.go_on([rank.pid for there, rank in found if there == host], host)
+            if stopped
+            else words.end_it(found[0][1], host)
+        )
+        steps = (*([step] if step is not None else []), *judged.advice.steps)
+        return replace(judged, advice=replace(judged.advice, steps=steps))
 
 
 def _works(stack: RankStack) -> bool:

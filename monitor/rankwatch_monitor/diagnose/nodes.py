@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
+import select
 import shlex
 import signal
 import subprocess
@@ -14,26 +16,38 @@ import sys
 import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from rankwatch.contract import interpreter
 from rankwatch.contract.diagnosis import NodeReport
 from rankwatch.contract.interpreter import own_python
 from rankwatch.contract.messages import Frame, read
 from rankwatch.contract.text import decoded, one_line
 
 COLLECTOR: Final = ("-m", "rankwatch_launcher.diagnose")
+RECEIVE: Final = (
+    "import os, subprocess, sys, tempfile; d = tempfile.TemporaryDirectory(prefix='rankwatch-'); "
+    "p = os.path.join(d.name, 'rankwatch.pyz'); f = open(p, 'wb'); f.write(sys.stdin.buffer.read()); f.close(); "
+    "c = subprocess.call([sys.executable, p, *sys.argv[1:]]); d.cleanup(); sys.exit(c)"
+)
+"""Runs the archive that its input is: so a node needs nothing but Python where Rankwatch itself is one file."""
+VERDICT_ONLY: Final = ("native/numpy", "rankwatch_monitor/")
+"""Parts of that file which a collector does without."""
 ANSWER_SECONDS: Final = 30.0
 """Seconds that a node may take besides its looks: to connect, to start Python, and to read stacks on a busy machine, or
 of processes that make reading slow."""
 LIST_SECONDS: Final = 10.0
 LARGEST: Final = 16 << 20
 """Bytes of one report."""
-AT_ONCE: Final = 64
-LOOK_SECONDS: Final = 0.1
+AT_ONCE: Final = 1024
+FILES: Final = 5
+"""That an answer is written to and awaited with, of those that this process may open."""
+LOOK_SECONDS: Final = 0.2
 """Between two looks at how much a node has answered: it might fill the disk."""
 
 
@@ -46,6 +60,8 @@ class Place(NamedTuple):
 
     name: str
     command: tuple[str, ...]
+    is_sent: bool = False
+    """It reads the collector from its input: :data:`RECEIVE`."""
 
 
 class Answers(NamedTuple):
@@ -71,7 +87,8 @@ def by_ssh(hosts: Iterable[str], flags: Sequence[str], remote: str | None) -> li
     if bad := next((name for name in names if name.startswith("-")), None):
         raise NodeError(f"{bad!r} is no host")
     options = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "StrictHostKeyChecking=accept-new")
-    return [Place(name, (*options, name, shlex.join(_remote(flags, remote)))) for name in names]
+    command, is_sent = _remote(flags, remote)
+    return [Place(name, (*options, name, shlex.join(command)), is_sent) for name in names]
 
 
 def by_slurm(job: str, flags: Sequence[str], remote: str | None) -> list[Place]:
@@ -87,7 +104,8 @@ def by_slurm(job: str, flags: Sequence[str], remote: str | None) -> list[Place]:
         raise NodeError(f"Slurm job {job} does not run")
     names = _listed("scontrol", "show", "hostnames", listed[0]).split()
     step = ("srun", "--overlap", "--jobid", job, "--nodes", "1", "--ntasks", "1", "--quiet")
-    return [Place(name, (*step, "--nodelist", name, *_remote(flags, remote))) for name in names]
+    command, is_sent = _remote(flags, remote)
+    return [Place(name, (*step, "--nodelist", name, *command), is_sent) for name in names]
 
 
 def by_kubernetes(selector: str, namespace: str | None, flags: Sequence[str], remote: str | None) -> list[Place]:
@@ -97,18 +115,25 @@ def by_kubernetes(selector: str, namespace: str | None, flags: Sequence[str], re
         NodeError: there are none, or kubectl fails.
     """
     within = ("--namespace", namespace) if namespace else ()
-    pods = _listed("kubectl", "get", "pods", *within, f"--selector={selector}", "--output", "name").split()
+    which = (f"--selector={selector}", "--field-selector=status.phase=Running", "--output", "name")
+    pods = _listed("kubectl", "get", "pods", *within, *which).split()
     if not pods:
-        raise NodeError(f"no pod has the labels {selector}")
-    command = _remote(flags, remote or "rankwatch diagnose")
-    return [Place(pod.removeprefix("pod/"), ("kubectl", "exec", *within, pod, "--", *command)) for pod in pods]
+        raise NodeError(f"no pod with the labels {selector} is running")
+    command, is_sent = _remote(flags, remote, "python3", "rankwatch diagnose")
+    with_input = ("--stdin",) if is_sent else ()
+    ask = ("kubectl", "exec", *with_input, *within)
+    return [Place(pod.removeprefix("pod/"), (*ask, pod, "--", *command), is_sent) for pod in pods]
 
 
 def ask(places: Sequence[Place], seconds: float) -> Answers:
     """Ask all nodes at once, each within its time; ``seconds``: that their looks take."""
-    until = time.monotonic() + seconds + ANSWER_SECONDS
-    with ThreadPoolExecutor(min(AT_ONCE, max(1, len(places))), "rankwatch-node") as pool:
-        found = list(pool.map(lambda place: _answer(place, until), places))
+    with contextlib.ExitStack() as stack:
+        sent = os.devnull
+        if any(place.is_sent for place in places):
+            sent = stack.enter_context(tempfile.NamedTemporaryFile(prefix="rankwatch-")).name
+            _write_collector(sent)
+        pool = stack.enter_context(ThreadPoolExecutor(min(_at_once(), max(1, len(places))), "rankwatch-node"))
+        found = list(pool.map(lambda place: _answer(place, sent, seconds + ANSWER_SECONDS), places))
     answers = Answers([], [])
     for place, (report, why) in zip(places, found, strict=True):
         if report is None:
@@ -144,19 +169,53 @@ def _opened(name: str) -> BinaryIO:
     return file
 
 
-def _remote(flags: Sequence[str], remote: str | None) -> list[str]:
-    """The command of the collector on another node, where by default this Python is at the same path."""
-    if remote is None:
-        return [*own_python(*COLLECTOR), "--report", "-", *flags]
-    return [*shlex.split(remote), "--report", "-", *flags]
+def _remote(
+    flags: Sequence[str], remote: str | None, python: str = sys.executable, installed: str | None = None
+) -> tuple[list[str], bool]:
+    """The command of the collector on another node, and whether it is to be sent there.
+
+    Args:
+        flags: of the collector.
+        remote: what the user calls the command there; None: that is not said.
+        python: the interpreter there.
+        installed: what the command is called there if it is installed; None: this Python at the same path runs it.
+    """
+    if remote is None and interpreter.archive is not None:
+        return [python, "-c", RECEIVE, *COLLECTOR, "--report", "-", *flags], True
+    if (remote := remote or installed) is None:
+        return [*own_python(*COLLECTOR), "--report", "-", *flags], False
+    return [*shlex.split(remote), "--report", "-", *flags], False
 
 
-def _answer(place: Place, until: float) -> tuple[NodeReport | None, str]:
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+def _write_collector(path: str) -> None:
+    """The file that this command runs from, without what only the verdict needs."""
+    assert interpreter.archive is not None
+    with zipfile.ZipFile(interpreter.archive) as whole, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as part:
+        for name in whole.namelist():
+            if not name.startswith(VERDICT_ONLY):
+                part.writestr(name, whole.read(name))
+
+
+def _at_once() -> int:
+    """How many nodes are asked at once, with as many open files as this process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES * AT_ONCE + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(1, min(AT_ONCE, (soft - 128) // FILES))
+    return AT_ONCE
+
+
+def _answer(place: Place, sent: str, seconds: float) -> tuple[NodeReport | None, str]:
+    until = time.monotonic() + seconds
+    with (
+        open(sent if place.is_sent else os.devnull, "rb") as given,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
         try:
-            process = subprocess.Popen(
-                place.command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
-            )
+            process = subprocess.Popen(place.command, stdin=given, stdout=out, stderr=err, start_new_session=True)
         except OSError as error:
             return None, f"{place.command[0]}: {error.strerror or error}"
         while (code := _ended(process)) is None:
@@ -174,17 +233,25 @@ def _answer(place: Place, until: float) -> tuple[NodeReport | None, str]:
         if code != 0:
             return None, one_line(said[-1], 200) if said else f"the collector ended with code {code}"
         try:
-            return _read(out.read(LARGEST + 1)), ""
+            printed = out.read(LARGEST + 1)  # a login may say something first
+            return _read(printed.rstrip().rpartition(b"\n")[2] if len(printed) <= LARGEST else printed), ""
         except ValueError as error:
             return None, one_line(f"its answer is no report: {error}", 200)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int | None:
-    """Its exit code; None: it did not end within a moment."""
+    """Its exit code; None: it did not end within a moment. A thousand are awaited without a look at each."""
     try:
-        return process.wait(LOOK_SECONDS)
-    except subprocess.TimeoutExpired:
-        return None
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return process.poll()
+    try:
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        waiting.poll(1000 * LOOK_SECONDS)
+    finally:
+        os.close(descriptor)
+    return process.poll()
 
 
 def _read(text: bytes) -> NodeReport:

@@ -24,6 +24,7 @@ LINES: Final = 40
 GROUPS: Final = 5
 FRAMES: Final = 8
 LOG_LINES: Final = 4
+GPUS: Final = 2
 OTHERS: Final = 4
 """Other jobs and obstacles that get a line."""
 _TITLES: Final = {
@@ -57,13 +58,28 @@ def _of_job(judged: Judged, room: int) -> list[str]:
     head = wrapped(f"{_about(judged)}.", "")
     head += wrapped(f"{_TITLES[judged.verdict]}: {judged.reason}", "")
     todo = _todo(judged)
+    gpus = _gpus(judged)
     if judged.verdict is Verdict.SLOW:
-        return [*head, *_rows(judged), *todo]
+        return [*head, *_rows(judged), *gpus, *todo]
     head += [] if judged.verdict is Verdict.HEALTHY else wrapped(words.ends(judged.decision.proof, _wait(judged)), "")
     groups = _groups(judged)
     log = _log(judged)
-    stacks = _stacks(judged, room - len(head) - len(todo) - len(groups) - len(log))
-    return [*head, *groups, *stacks, *log, *todo]
+    stacks = _stacks(judged, room - len(head) - len(todo) - len(groups) - len(gpus) - len(log))
+    return [*head, *groups, *gpus, *stacks, *log, *todo]
+
+
+def _gpus(judged: Judged) -> list[str]:
+    """The GPUs of the ranks that are named, and those that are unlike all others."""
+    found = {each.rank: each.gpu for each in judged.ranks if each.gpu is not None}
+    named = [culprit.rank for culprit in judged.culprits]
+    named += [late.rank for late in judged.slowness.late] if judged.slowness is not None else []
+    all_held = bool(found) and all(gpu.throttled for gpu in found.values())
+    odd = [rank for rank, gpu in found.items() if gpu.xids or (gpu.throttled and not all_held)]
+    shown = [rank for rank in dict.fromkeys((*named, *odd)) if rank in found][:GPUS]
+    made = [""] if shown else []
+    for rank in shown:
+        made += wrapped(words.gpu(rank, found[rank], [gpu for peer, gpu in found.items() if peer != rank]), "  ")[:2]
+    return made
 
 
 def _rows(judged: Judged) -> list[str]:

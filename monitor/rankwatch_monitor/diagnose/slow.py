@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from rankwatch.contract.diagnosis import Profile, Profiled, SeenRank
+from rankwatch.contract.diagnosis import Gpu, Profile, Profiled, SeenRank
 from rankwatch.contract.messages import Frame
 from rankwatch.contract.peers import waiting_call
 from rankwatch.contract.text import one_line
@@ -30,6 +30,10 @@ THROTTLED: Final = 0.05
 FAULTS: Final = 20.0
 """By so much more than its peers a rank lacks a CPU (a share of the time it could use one), is stopped by its quota (of
 the time), or reads pages from a disk (a second)."""
+REMOTE: Final = 0.5
+CLOCK: Final = 0.9
+"""By so much more of the time than its peers a rank runs far from its GPU, or at less than this part of their clock."""
+MEASURES: Final = ("running", "ready", "throttled", "faults", "remote", "clock")
 ROWS: Final = 8
 LEAST: Final = 0.01
 """Of the time, to be shown."""
@@ -73,6 +77,10 @@ class Late:
     ready: Beside | None
     throttled: Beside | None
     faults: Beside | None
+    remote: Beside | None
+    """Shares of the time beside another part of the memory than that of the rank's GPU."""
+    clock: Beside | None
+    """Of their GPUs, in Hertz."""
 
     @property
     def lacks_cpu(self) -> bool:
@@ -92,6 +100,16 @@ class Late:
     def reads_pages(self) -> bool:
         """Whether its memory comes from a disk, and that of its peers less."""
         return _exceeds(self.faults, FAULTS)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it runs far from its GPU, and its peers less."""
+        return _exceeds(self.remote, REMOTE)
+
+    @property
+    def is_clocked_down(self) -> bool:
+        """Whether its GPU runs at a clearly lower clock than those of its peers."""
+        return self.clock is not None and self.clock.own < CLOCK * self.clock.peers
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +132,7 @@ class Slowness:
                         {**row.spot.site._asdict(), "waits": row.spot.waits, "own": row.own, "peers": row.peers}
                         for row in each.rows
                     ],
-                    **{
-                        name: None if (found := getattr(each, name)) is None else asdict(found)
-                        for name in ("running", "ready", "throttled", "faults")
-                    },
+                    **{name: None if (found := getattr(each, name)) is None else asdict(found) for name in MEASURES},
                 }
                 for each in self.late
             ],
@@ -130,6 +145,7 @@ def compare(ranks: Sequence[SeenRank]) -> Slowness | None:
     known = {each.rank: each.profile for each in ranks if each.profile is not None and _enough(each.profile)}
     if len(known) < 2:
         return None
+    gpus = {each.rank: each.gpu for each in ranks if each.gpu is not None}
     spots = {rank: _spots(profile) for rank, profile in known.items()}
     waits = {rank: [_waiting(of) for of in slices] for rank, slices in spots.items()}
     whole = {rank: _waiting(_sum(slices)) for rank, slices in spots.items()}
@@ -139,7 +155,7 @@ def compare(ranks: Sequence[SeenRank]) -> Slowness | None:
         peers = median(whole[other] for other in whole if other != rank)
         in_each = all(median(one[i] for one in others) - share >= SLICE_SHARE for i, share in enumerate(shares))
         if in_each and peers - whole[rank] >= SHARE:
-            late.append(_late(rank, known, spots, Beside(whole[rank], peers)))
+            late.append(_late(rank, known, spots, Beside(whole[rank], peers), gpus))
     late.sort(key=lambda each: each.waits.own - each.waits.peers)
     return Slowness(tuple(late), whole)
 
@@ -156,7 +172,13 @@ def folded(ranks: Sequence[SeenRank]) -> str:
     return "".join(f"{stack} {number}\n" for stack, number in counts.items())
 
 
-def _late(rank: int, known: dict[int, Profile], spots: dict[int, list[Counter[Spot]]], waits: Beside) -> Late:
+def _late(
+    rank: int,
+    known: dict[int, Profile],
+    spots: dict[int, list[Counter[Spot]]],
+    waits: Beside,
+    gpus: dict[int, Gpu],
+) -> Late:
     whole = {each: _sum(slices) for each, slices in spots.items()}
     rows = []
     for spot in whole[rank]:
@@ -164,12 +186,24 @@ def _late(rank: int, known: dict[int, Profile], spots: dict[int, list[Counter[Sp
         rows.append(Row(spot, round(own, 3), round(median(peers), 3)))
     more = sorted((row for row in rows if row.own >= max(LEAST, row.peers)), key=lambda row: row.peers - row.own)
 
+    def measured(name: str, of: int) -> float | None:
+        gpu = gpus.get(of)
+        match name:
+            case "clock":
+                return None if gpu is None else gpu.clock
+            case "remote":
+                places, near = dict(known[of].numa_nodes), None if gpu is None else gpu.numa_node
+                return None if near is None or not places else round(1.0 - places.get(near, 0.0), 3)
+            case _:
+                found: float | None = getattr(known[of], name)
+                return found
+
     def beside(name: str) -> Beside | None:
-        measured = {each: getattr(profile, name) for each, profile in known.items()}
-        own, peers = measured.pop(rank), [each for each in measured.values() if each is not None]
+        own = measured(name, rank)
+        peers = [each for other in known if other != rank and (each := measured(name, other)) is not None]
         return None if own is None or not peers else Beside(own, median(peers))
 
-    measures = (beside(name) for name in ("running", "ready", "throttled", "faults"))
+    measures = (beside(name) for name in MEASURES)
     return Late(rank, waits, tuple(more[:ROWS]), *measures)
 
 

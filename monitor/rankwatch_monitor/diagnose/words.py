@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Final, NamedTuple, assert_never
 
 from rankwatch.cli.formatting import capital, count, duration, whole_percent
 from rankwatch.cli.formatting import ranks as as_ranges
-from rankwatch.contract.diagnosis import Hindrance, Obstacle, SeenExit, SeenRank
+from rankwatch.contract.diagnosis import Gpu, Hindrance, Obstacle, SeenExit, SeenRank
 from rankwatch.contract.enums import Proof, WaitKind
 from rankwatch_monitor.core.cause import Detection, Exited, Shown, Site, Unnamed
 from rankwatch_monitor.core.views.advice.record import Advice, Step
@@ -79,6 +80,11 @@ def late(found: Sequence[Late], host: str, seconds: float, unseen: Sequence[int]
             text += f" It {name} {whole_percent(measure.own)} of the time (its peers {whole_percent(measure.peers)})."
     if first.reads_pages and first.faults is not None:
         text += f" It reads {first.faults.own:.0f} pages a second from a disk (its peers {first.faults.peers:.0f})."
+    if first.is_remote and first.remote is not None:
+        shares = f"{whole_percent(first.remote.own)} of the time (its peers {whole_percent(first.remote.peers)})"
+        text += f" It runs on CPUs that are not those of its GPU's NUMA node {shares}."
+    if first.is_clocked_down and first.clock is not None:
+        text += f" Its GPU's clock is {first.clock.own / 1e6:.0f} MHz (its peers' {first.clock.peers / 1e6:.0f} MHz)."
     text += f" They wait for {named_ranks(others)}, too." if others else ""
     return text + (
         f" {capital(named_ranks(unseen))} {'was' if len(unseen) == 1 else 'were'} not seen." if unseen else ""
@@ -107,10 +113,29 @@ def make_faster(found: Late, host: str) -> Advice:
         step = Step("See what else runs there", what, "top -b -n 1 -o %CPU", host)
     elif found.reads_pages:
         step = Step("See who uses the memory there", ": the rank reads pages from a disk", "free -h", host)
+    elif found.is_remote:
+        what = ": it runs far from its GPU; bind each rank to the CPUs of its GPU's NUMA node"
+        step = Step("See which CPUs belong to which GPU", what, "nvidia-smi topo -m", host)
+    elif found.is_clocked_down:
+        step = Step("See why its GPU is slow", ": heat, power, or a limit", "nvidia-smi -q -d CLOCK,PERFORMANCE", host)
     else:
         where = place(found.rows[0].spot.site) if found.rows else ""
         step = Step(f"Look at what rank {found.rank} does{where}", ": its peers wait for that", "", host)
     return Advice("slow", (step,))
+
+
+def end_it(rank: SeenRank, host: str) -> Step | None:
+    """End a job that hangs for good; None: no command is known that does."""
+    if rank.slurm_job.isascii() and rank.slurm_job.isdigit():  # it is of an environment, and gets into a command
+        return Step("End the job", ": it hangs for good", f"scancel {rank.slurm_job}")
+    if rank.launcher_pid > 1:
+        return Step("End the job", f" by its {rank.launcher}", f"kill {rank.launcher_pid}", host)
+    return None
+
+
+def go_on(pids: Sequence[int], host: str) -> Step:
+    """Wake processes that a signal has stopped."""
+    return Step("Let them go on", ": a signal has stopped them", f"kill -CONT {' '.join(map(str, pids[:64]))}", host)
 
 
 def _more(found: Row) -> str:
@@ -218,6 +243,33 @@ def look_again(unseen: Sequence[int], silent: Sequence[str]) -> Advice:
     return Advice("look_again", (step,))
 
 
+def xids(found: Sequence[tuple[int, str, Sequence[int]]]) -> str:
+    """What the driver has reported of the GPUs of ranks: rank, host, numbers."""
+    parts = [f"rank {rank}{sentence.on(host)} has reported XID {', '.join(map(str, of))}" for rank, host, of in found]
+    more = f", and {len(parts) - MAX_PLACES} more" if len(parts) > MAX_PLACES else ""
+    return f"The GPU of {'; that of '.join(parts[:MAX_PLACES])}{more}."
+
+
+def gpu(rank: int, found: Gpu, peers: Sequence[Gpu]) -> str:
+    """The readings of a rank's GPU, beside those of its peers."""
+    parts = []
+    if found.utilization is not None:
+        known = [each.utilization for each in peers if each.utilization is not None]
+        beside = f" (its peers' {whole_percent(median(known))})" if known else ""
+        parts.append(f"a kernel runs {whole_percent(found.utilization)} of the time{beside}")
+    if found.memory_used is not None and found.memory_total:
+        parts.append(f"{found.memory_used / 1e9:.0f} of {found.memory_total / 1e9:.0f} GB in use")
+    if found.clock is not None:
+        known = [each.clock for each in peers if each.clock is not None]
+        beside = f" (its peers' {median(known) / 1e6:.0f})" if known else ""
+        parts.append(f"clock {found.clock / 1e6:.0f} MHz{beside}")
+    if found.throttled:
+        parts.append(f"held down by {', '.join(found.throttled)}")
+    if found.xids:
+        parts.append(f"XID {', '.join(map(str, found.xids))}")
+    return f"GPU of rank {rank}{f' ({found.name})' if found.name else ''}: {', '.join(parts) or 'not read'}."
+
+
 def obstacle(found: Obstacle) -> str:
     """What could not be read, and what would let it."""
     of = f" of {len(found.pids)} process{'es' if len(found.pids) > 1 else ''}" if found.pids else ""
@@ -237,6 +289,13 @@ def obstacle(found: Obstacle) -> str:
             return f"Cut or left out: what was seen{of}, since it is too large for a report."
         case Hindrance.HIDDEN:
             return "Processes of other users are hidden (hidepid); run as root, it sees all."
+        case Hindrance.NO_GPU_READINGS:
+            return f"Not seen: GPUs{of}: {found.detail.rstrip('.')}."
+        case Hindrance.NO_KERNEL_LOG:
+            return (
+                "Not seen: XIDs from before the first look, since the kernel's log is for root "
+                "(docker: --device /dev/kmsg --cap-add SYSLOG)."
+            )
         case _:
             assert_never(found.kind)
 

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 from rankwatch.contract.text import did_you_mean
@@ -122,9 +121,9 @@ def summary(command: EntryPoint) -> str:
     """First line of the function's docstring, parsed from its source, because importing the module may import torch."""
     try:
         spec = find_spec(command.module)
-        if spec is None or spec.origin is None:
-            return ""
-        tree = ast.parse(Path(spec.origin).read_bytes())
+        # Not the file: a module of an archive has none.
+        source = getattr(spec and spec.loader, "get_source", None)
+        tree = ast.parse((source and source(command.module)) or "")
     except (ImportError, OSError, SyntaxError, ValueError):
         return ""
     for node in tree.body:

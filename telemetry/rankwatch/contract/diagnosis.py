@@ -26,6 +26,10 @@ class Hindrance(StrEnum):
     """There is so much to say of these processes that it was cut, or that they were left out."""
     HIDDEN = "hidden"
     """Processes of other users are not listed (``hidepid``)."""
+    NO_GPU_READINGS = "no_gpu_readings"
+    """There is a driver of NVIDIA, and NVML reads nothing."""
+    NO_KERNEL_LOG = "no_kernel_log"
+    """The kernel's log may not be read, so that XIDs from before the first look are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,10 @@ class Gpu:
     clock_limit: float | None = None
     """Hertz."""
     throttled: tuple[str, ...] = ()
+    xids: tuple[int, ...] = ()
+    """What the driver has reported of it since the rank was started."""
+    numa_node: int | None = None
+    """The part of the memory that it is attached to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +96,8 @@ class Profile:
     """Stopped by the CPU quota of its control group."""
     faults: float | None = None
     """Pages a second that were read from a disk: swapped out, or of a mapped file."""
+    numa_nodes: tuple[tuple[int, float], ...] = ()
+    """Parts of the memory beside whose CPUs the main thread was seen, and how often; only where there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +131,9 @@ class SeenRank:
     profile: Profile | None = None
     user: int = -1
     """Number of the process's user: what another one calls by the same name is another job. -1: unknown."""
+    launcher_pid: int = 0
+    """Of :attr:`launcher`; 0: unknown."""
+    slurm_job: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 
+archive: str | None = None
+"""The file that Rankwatch runs from, where it is not installed: ``rankwatch.pyz``, which sets this."""
+
 
 def own_python(*arguments: str) -> list[str]:
     """This Python with ``arguments``, never with the current folder in ``sys.path``.
@@ -11,4 +14,4 @@ def own_python(*arguments: str) -> list[str]:
     With ``-m`` and ``-c`` Python looks there first, so whoever may write to the folder that a command is typed in would
     give it the package to run.
     """
-    return [sys.executable, "-P", *arguments]
+    return [sys.executable, "-P", *([archive] if archive else []), *arguments]

@@ -3,7 +3,7 @@
 How this works
 --------------
 The device is found once: ``CUDA_VISIBLE_DEVICES`` holds indices, UUIDs or MIG ids (both may be abbreviated), and the
-local rank indexes it; a rank that sees one device only uses that one. See :func:`_find` for what indices mean.
+local rank indexes it; a rank that sees one device only uses that one. See :func:`find` for what indices mean.
 
 NVML answers within milliseconds, but a failing driver can block a call for minutes, during which the rank must keep
 exporting its liveness. So each query runs on a thread of its own: the caller waits :data:`READ_LIMIT` at most, and no
@@ -62,7 +62,7 @@ class Devices:
         self.reason: str | None = None
         """Why the last :meth:`read` returned nothing; ``None`` when it did return readings."""
         self._local_rank = local_rank
-        self._device: _Device | None = None
+        self._device: Device | None = None
         self._pending: _Query | None = None
         self._unavailable = False
 
@@ -88,7 +88,7 @@ class Devices:
 
     def _query(self) -> dict[Metric, Points]:
         if self._device is None:
-            self._device = _find(_nvml(), self._local_rank)
+            self._device = find(library(), self._local_rank)
         return self._device.readings()
 
 
@@ -99,7 +99,7 @@ def identity(local_rank: int) -> dict[str, str]:
     """
     if not driver_present():
         return {}
-    query = _Query(lambda: _find(_nvml(), local_rank).identity())
+    query = _Query(lambda: find(library(), local_rank).identity())
     query.wait(IDENTITY_LIMIT)
     return query.result if isinstance(query.result, dict) else {}
 
@@ -124,18 +124,20 @@ class _Query:
             self.result = error if isinstance(error, NoDeviceError) else NoDeviceError(f"NVML failed: {error}")
 
 
-class _Device:
+class Device:
     """One open device. A MIG instance has memory of its own; temperature, power and clocks are those of its GPU."""
 
     def __init__(self, nvml: Any, handle: Any, gpu: Any) -> None:
         self._nvml = nvml
         self._handle = handle
         self._gpu = gpu
-        self._xids = 0
+        self.xids: list[int] = []
+        """Those since the first reading, of any process on the device."""
         self._events: Any = None
         self._watched = False
 
     def identity(self) -> dict[str, str]:
+        """UUID and product name, as resource attributes."""
         nvml = self._nvml
         attributes = {
             semconv.HW_ID: self._try(lambda: nvml.nvmlDeviceGetUUID(self._handle)),
@@ -143,7 +145,14 @@ class _Device:
         }
         return {name: value for name, value in attributes.items() if value is not None}
 
+    def bus(self) -> str:
+        """The address of the GPU on its bus, as the driver writes it; empty: it does not tell."""
+        info = self._try(lambda: self._nvml.nvmlDeviceGetPciInfo(self._gpu))
+        found = "" if info is None else info.busId
+        return found.decode() if isinstance(found, bytes) else str(found)
+
     def readings(self) -> dict[Metric, Points]:
+        """All of :data:`~rankwatch.contract.semconv.DEVICE_METRICS` that the device supports."""
         nvml, gpu = self._nvml, self._gpu
         memory = self._try(lambda: nvml.nvmlDeviceGetMemoryInfo(self._handle))
         values: dict[Metric, float | None] = {
@@ -208,11 +217,11 @@ class _Device:
             if event is None:
                 break
             if event.eventType & self._nvml.nvmlEventTypeXidCriticalError:
-                self._xids += 1
+                self.xids.append(event.eventData)
                 _log.warning(
                     "The GPU of this rank reported XID %d; see `dmesg` on this node for details.", event.eventData
                 )
-        return self._xids
+        return len(self.xids)
 
     def _try(self, query: Callable[[], Any]) -> Any:
         """The result of ``query``; ``None`` if the device, the driver or the user's rights do not allow it."""
@@ -239,7 +248,7 @@ def driver_present() -> bool:
     return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
 
 
-def _nvml() -> Any:
+def library() -> Any:
     """Import and initialise NVML. It is never shut down, since that would also affect the user's own use of it."""
     if not driver_present():
         raise NoDeviceError(
@@ -273,7 +282,7 @@ def visible_gpus() -> tuple[Any, list[Any]]:
         NoDeviceError: there is none.
         NVMLError: of pynvml, the driver's answer.
     """
-    nvml = _nvml()
+    nvml = library()
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
     count = nvml.nvmlDeviceGetCount()
     visible = visible_devices(setting, count)
@@ -291,15 +300,15 @@ def visible_gpus() -> tuple[Any, list[Any]]:
     return nvml, found
 
 
-def _find(nvml: Any, local_rank: int) -> _Device:
-    """Return the device of a local rank.
+def find(nvml: Any, local_rank: int, environment: Mapping[str, str] = os.environ) -> Device:
+    """Return the device of a local rank in this environment.
 
     An index in ``CUDA_VISIBLE_DEVICES``, or the local rank itself where that is unset, counts devices as CUDA does.
     NVML counts by PCI bus. Both are the same with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``, and on nodes whose GPUs are all of
     one model; on a mixed node without that setting an index is ambiguous, and no device is better than the wrong one.
     """
     handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    setting = environment.get("CUDA_VISIBLE_DEVICES")
     visible = visible_devices(setting, len(handles))
     if not visible:
         raise NoDeviceError(
@@ -314,14 +323,14 @@ def _find(nvml: Any, local_rank: int) -> _Device:
     chosen = visible[position]
     if chosen.isdecimal():
         models = {nvml.nvmlDeviceGetName(handle) for handle in handles}
-        if len(models) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        if len(models) > 1 and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
             raise NoDeviceError(
                 f"This node mixes GPUs ({', '.join(sorted(models))}), so which one device {chosen} is depends on "
                 "CUDA's order: set CUDA_DEVICE_ORDER=PCI_BUS_ID."
             )
-        return _Device(nvml, handles[int(chosen)], handles[int(chosen)])
+        return Device(nvml, handles[int(chosen)], handles[int(chosen)])
     for handle, gpu in _by_uuid(nvml, chosen, handles):
-        return _Device(nvml, handle, gpu)
+        return Device(nvml, handle, gpu)
     raise NoDeviceError(f"CUDA_VISIBLE_DEVICES names {chosen}, which matches no device of NVML, or more than one.")
 
 

@@ -12,6 +12,7 @@ import pytest
 from rankwatch.contract.diagnosis import SeenRank
 from rankwatch.contract.messages import RankStack
 from rankwatch_launcher.diagnose import collect, find
+from rankwatch_launcher.diagnose.collect import Collector
 
 OWN = 4_000_000
 
@@ -80,9 +81,16 @@ def test_a_launcher_that_was_given_a_rank_itself_is_none(proc: Proc) -> None:
 
 
 def test_torchrun_below_srun_is_no_rank_of_slurm(proc: Proc) -> None:
-    slurm = {"SLURM_PROCID": 0, "SLURM_NTASKS": 2, "SLURM_JOB_ID": 7}
+    slurm = {"SLURM_PROCID": 0, "SLURM_NTASKS": 2, "SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0}
     proc.add(10, 1, "python /x/bin/torchrun train.py", env=slurm)
     proc.add(20, 10, env=rank_env(0) | slurm)
+    assert proc.found() == {20: ("10.0.0.1:29500", 0)}
+
+
+def test_a_batch_script_in_python_that_waits_for_its_ranks_is_none(proc: Proc) -> None:
+    slurm = {"SLURM_PROCID": 0, "SLURM_NTASKS": 2, "SLURM_JOB_ID": 7}
+    proc.add(10, 1, "python submit.py", env=slurm, torch=False)
+    proc.add(20, 1, env=rank_env(0) | slurm | {"SLURM_STEP_ID": 0})
     assert proc.found() == {20: ("10.0.0.1:29500", 0)}
 
 
@@ -226,3 +234,41 @@ def test_what_is_missing_of_all_jobs_of_a_user_is_bounded() -> None:
     missing = collect._missing([*claims, other])
     assert sum(each.user == 1 for each in missing) <= collect.MAX_LOCAL_RANKS
     assert sum(each.user == 2 for each in missing) == 7
+
+
+def test_within_a_slurm_job_only_its_ranks_are_looked_at(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in (0, 1):
+        proc.add(20 + rank, 1, env=rank_env(rank, SLURM_JOB_ID="7"))
+        proc.add(30 + rank, 1, env=rank_env(rank, port=29501, SLURM_JOB_ID="8"))
+
+    def found() -> set[int]:
+        return {each.pid for each in Collector(proc=proc.folder)._find().ranks}
+
+    assert found() == {20, 21, 30, 31}
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    assert found() == {30, 31}
+    monkeypatch.setenv("SLURM_JOB_ID", "9")
+    assert found() == {20, 21, 30, 31}, "ranks in containers may not state their job"
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("/x/ray/core/src/ray/raylet/raylet --node_ip_address=10.0.0.1", "ray"),
+        ("python -u -m deepspeed.launcher.launch --world_info=x --node_rank=0 train.py", "deepspeed"),
+        ("python /x/bin/deepspeed train.py", "deepspeed"),
+        ("python /x/bin/accelerate launch train.py", "accelerate"),
+        ("python /x/bin/accelerate-launch train.py", "accelerate"),
+        ("mpirun -n 2 python train.py", "mpirun"),
+        ("python deepspeed_train.py", ""),
+        ("python evaluate.py --launcher torchrun", ""),
+    ],
+)
+def test_launchers_are_known_by_their_command_lines(proc: Proc, command: str, name: str) -> None:
+    proc.add(10, 1, command, torch=False)
+    for pid in (20, 21):
+        proc.add(pid, 10, "python worker.py")
+    found = find.ranks(proc=proc.folder, own=OWN).ranks
+    assert [(each.pid, each.launcher, each.launcher_pid) for each in found] == (
+        [(20, name, 10), (21, name, 10)] if name else []
+    )

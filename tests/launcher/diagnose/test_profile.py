@@ -13,6 +13,7 @@ from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import Frame
 from rankwatch_launcher import procfs
 from rankwatch_launcher.diagnose import profile
+from support.waiting import wait_for
 
 SCRIPT = """
 import threading, time
@@ -110,3 +111,25 @@ def test_of_thousands_of_processes_few_are_profiled_at_a_time(tmp_path: Path, mo
     profile.profiles(str(tool), range(10**6, 10**6 + 2 * profile.MOST_PROCESSES), 0.0)
     calls = (tmp_path / "calls").read_text().splitlines()
     assert len(calls) == profile.SLICES * profile.MOST_PROCESSES
+
+
+def test_beside_which_memory_a_main_thread_runs_is_seen_where_there_are_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile, "PLACE_SECONDS", 0.01)
+    nodes, task = tmp_path / "nodes", tmp_path / "proc" / "9" / "task" / "9"
+    task.mkdir(parents=True)
+    (task / "stat").write_text(f"9 (x) S {' '.join(['0'] * 35)} 9 0 0\n")
+    for node, cpus in enumerate(("0-3,8-11", "4-7,12")):
+        (nodes / f"node{node}").mkdir(parents=True)
+        (nodes / f"node{node}" / "cpulist").write_text(f"{cpus}\n")
+    assert {cpu: node for cpu, node in profile.numa_nodes(nodes).items() if cpu in (3, 4, 9, 12)} == {
+        3: 0, 4: 1, 9: 0, 12: 1,
+    }  # fmt: skip
+    with profile._Places([9, 10], tmp_path / "proc", nodes) as places:
+        wait_for(lambda: places.of(9), "it has looked")
+    assert (places.of(9), places.of(10)) == (((0, 1.0),), ())
+    (nodes / "node1" / "cpulist").unlink()
+    with profile._Places([9], tmp_path / "proc", nodes) as places:
+        pass
+    assert places.of(9) == (), "with one part there is nothing to be far from"

@@ -204,3 +204,25 @@ def test_one_look_decides_nothing() -> None:
     once = replace(usage(), looks=1, seconds=0.0, same_stack=0.0)
     judged = of(*(seen(rank, call(), once) for rank in range(4)))
     assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
+
+
+def test_of_ranks_that_may_not_be_read_nothing_is_said_to_end_and_nobody_is_to_look_again() -> None:
+    (judged,) = judge([report(*(seen(rank, (), usage(wait=Wait(WaitKind.UNKNOWN))) for rank in range(4)))])
+    assert (judged.verdict, judged.decision.proof, judged.advice) == (Verdict.UNKNOWN, Proof.UNDECIDED, None)
+
+
+def commands(judged: Judged) -> list[str]:
+    assert judged.advice is not None
+    return [step.command for step in judged.advice.steps if step.command]
+
+
+def test_what_to_do_has_the_command_that_ends_the_job_or_wakes_it() -> None:
+    ranks = [stands(0), locked(1), stands(2), stands(3)]
+    assert commands(of(*(replace(each, launcher_pid=77) for each in ranks))) == ["kill 77"]
+    assert commands(of(*(replace(each, launcher_pid=77, slurm_job="4711") for each in ranks))) == ["scancel 4711"]
+    assert commands(of(*(replace(each, launcher_pid=77, slurm_job="1; rm x") for each in ranks))) == ["kill 77"]
+    assert commands(of(*ranks)) == []
+    stopped = seen(1, at(), usage(wait=Wait(WaitKind.STOPPED)), state=ProcessState.STOPPED)
+    assert commands(of(stands(0), stopped, stands(2), stands(3)))[0] == "kill -CONT 101"
+    every = [seen(rank, at(), usage(wait=Wait(WaitKind.STOPPED)), state=ProcessState.STOPPED) for rank in range(4)]
+    assert commands(of(*every))[0] == "kill -CONT 100 101 102 103"

@@ -6,12 +6,14 @@ import json
 import os
 import sys
 import time
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from monitor.diagnose.scenes import report, stands
+from rankwatch.contract import interpreter
 from rankwatch_monitor.diagnose import command, nodes
 from rankwatch_monitor.diagnose.nodes import NodeError, Place
 from support.waiting import wait_for
@@ -30,6 +32,7 @@ def test_nodes_that_fail_or_never_answer_are_findings(monkeypatch: pytest.Monkey
     answers = nodes.ask(
         [
             Place("n0", python(f"print({TEXT!r})")),
+            Place("n1", python(f"print('Welcome to n1'); print({TEXT.replace('n0', 'n1')!r})")),
             Place("broken", python("import sys; sys.exit('no route to host')")),
             Place("talks", python("print('hello')")),
             Place("never", python(never)),
@@ -37,11 +40,33 @@ def test_nodes_that_fail_or_never_answer_are_findings(monkeypatch: pytest.Monkey
         ],
         0.0,
     )
-    assert [each.host for each in answers.reports] == ["n0"]
+    assert [each.host for each in answers.reports] == ["n0", "n1"]
     why = dict(answers.failed)
     assert why.keys() == {"broken", "talks", "never", "absent"}
     assert why["broken"] == "no route to host"
     wait_for(lambda: not Path(f"/proc/{pids.read_text()}").exists(), "the command that never answers is ended")
+
+
+def test_each_node_has_its_own_time_where_they_are_too_many_to_be_asked_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(nodes, "AT_ONCE", 1)
+    monkeypatch.setattr(nodes, "ANSWER_SECONDS", 6.0)
+    (tmp_path / "report").write_text(TEXT)
+    places = [Place(f"n{i}", ("sh", "-c", f"sleep 1.7; cat {tmp_path}/report")) for i in range(5)]
+    answers = nodes.ask(places, 0.0)
+    assert (len(answers.reports), answers.failed) == (5, [])
+
+
+def test_hundreds_of_nodes_are_asked_at_once(tmp_path: Path) -> None:
+    (tmp_path / "report").write_text(TEXT)
+    begin = tmp_path / "begin"
+    wait = f"while [ ! -e {begin} ]; do sleep 1; done; cat {tmp_path}/report"
+    places = [Place(f"n{i}", ("sh", "-c", wait)) for i in range(200)]
+    # The last one lets all the others go: it is reached while they wait.
+    places.append(Place("last", ("sh", "-c", f"touch {begin}; cat {tmp_path}/report")))
+    answers = nodes.ask(places, 60.0)
+    assert (len(answers.reports), answers.failed) == (201, [])
 
 
 def test_reports_in_files_are_merged_and_bad_ones_named(tmp_path: Path) -> None:
@@ -122,3 +147,17 @@ def test_files_without_a_job_are_no_healthy_job(tmp_path: Path, capsys: pytest.C
     (tmp_path / "s").write_text(json.dumps(asdict(report(stands(0), stands(1), stands(2), stands(3)))))
     assert command.diagnose(["--from", str(tmp_path / "s"), "--json"]) == 4
     assert "standing" in capsys.readouterr().out
+
+
+def test_one_file_sends_itself_without_what_the_verdict_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    main = f"import sys, zipfile; print({TEXT!r} if zipfile.ZipFile(sys.path[0]).namelist() == ['__main__.py'] else 1)"
+    with zipfile.ZipFile(tmp_path / "rankwatch.pyz", "w") as made:
+        made.writestr("native/numpy/__init__.py", "")
+        made.writestr("rankwatch_monitor/__init__.py", "")
+        made.writestr("__main__.py", main)
+    monkeypatch.setattr(interpreter, "archive", str(tmp_path / "rankwatch.pyz"))
+    (there,) = nodes.by_ssh(["n0"], ["--seconds", "6.5"], None)
+    local = there._replace(command=("sh", "-c", there.command[-1]))
+    answers = nodes.ask([local, local], 0.0)
+    assert ([each.host for each in answers.reports], answers.failed) == (["n0", "n0"], [])
+    assert not nodes.by_ssh(["n0"], [], "rankwatch diagnose")[0].is_sent

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from monitor.diagnose.scenes import JOB, at, locked, report, seen, sleeps, stands, trains, usage
-from rankwatch.contract.diagnosis import Hindrance, Obstacle
+from rankwatch.contract.diagnosis import Gpu, Hindrance, Obstacle
 from rankwatch.contract.messages import Frame, RankLog
 from rankwatch_monitor.diagnose import screen
 from rankwatch_monitor.diagnose.judge import judge
@@ -57,3 +57,15 @@ def test_json_holds_everything() -> None:
     assert [group["ranks"] for group in job["groups"]] == [[1], [0, 2, 3]]
     assert found["unanswered"] == [{"node": "n1", "why": "away"}]
     assert {each["kind"] for each in found["obstacles"]} == set(map(str, Hindrance))
+
+
+def test_the_gpus_of_the_ranks_that_are_named_or_unlike_the_others_are_shown() -> None:
+    gpu = Gpu("NVIDIA H200", 1.0, 40e9, 141e9, 600.0, 1755e6, 1980e6)
+    odd = replace(gpu, clock=345e6, throttled=("hw_thermal",), xids=(79,))
+    ranks = [stands(0, gpu=gpu), stands(1, gpu=gpu), locked(2, gpu=gpu), stands(3, gpu=odd)]
+    (judged,) = judge([report(*ranks)])
+    assert "79" in judged.reason
+    shown = [line for line in screen.lines([judged], [], []) if line.startswith("  GPU of rank")]
+    assert [line.split(" (")[0] for line in shown] == ["  GPU of rank 2", "  GPU of rank 3"]
+    every = judge([report(*(replace(each, gpu=replace(gpu, throttled=("power_cap",))) for each in ranks[:2]))])
+    assert not any(line.startswith("  GPU of rank") for line in screen.lines(every, [], [])), "all alike"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from monitor.diagnose.scenes import at, call, report, sleeps, stands, trains
-from rankwatch.contract.diagnosis import Profile, Profiled, SeenRank
+from rankwatch.contract.diagnosis import Gpu, Profile, Profiled, SeenRank
 from rankwatch.contract.messages import Frame
 from rankwatch_monitor.core.cause import Site
 from rankwatch_monitor.diagnose import screen, slow
@@ -141,3 +141,23 @@ def test_a_frame_stays_on_its_line() -> None:
     assert text.count("\n") == 1
     assert text.count(";") == 1
     assert text.strip().isprintable()
+
+
+def test_a_rank_far_from_its_gpu_and_one_with_a_slow_gpu_are_said_to_be_so() -> None:
+    gpu = Gpu("NVIDIA H200", clock=1755e6, numa_node=0)
+    near, far = {"numa_nodes": ((0, 0.9), (1, 0.1))}, {"numa_nodes": ((1, 1.0),)}
+    peers = [replace(profiled(rank, [PEER] * 3, **near), gpu=gpu) for rank in (0, 1, 3)]
+    slow_one = profiled(2, [(5, 70, 25)] * 3, **far)
+    judged = of(*peers, replace(slow_one, gpu=replace(gpu, clock=600e6)))
+    assert judged.slowness is not None
+    (found,) = judged.slowness.late
+    assert (found.remote, found.clock) == (slow.Beside(1.0, 0.1), slow.Beside(600e6, 1755e6))
+    assert (found.is_remote, found.is_clocked_down) == (True, True)
+    for gpu_there in (None, replace(gpu, numa_node=None)):
+        (found,) = (of(*peers, replace(slow_one, gpu=gpu_there)).slowness or judged.slowness).late
+        assert (found.remote, found.is_remote, found.is_clocked_down) == (None, False, False)
+    (alike,) = (
+        of(*(replace(each, gpu=gpu) for each in (*peers, profiled(2, [(5, 70, 25)] * 3, **near)))).slowness
+        or judged.slowness
+    ).late
+    assert (alike.is_remote, alike.is_clocked_down) == (False, False)

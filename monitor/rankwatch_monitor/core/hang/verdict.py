@@ -193,7 +193,7 @@ def past(
     end: Floats | float,
     source: LimitSource = LimitSource.CONFIGURED,
 ) -> Verdicts:
-    """Of ranks chosen by ``where_R`` those whose ``elapsed_R``, in seconds until ``end`` (unix seconds), is over a limit.
+    """Of the ranks of ``where_R`` those whose ``elapsed_R``, in seconds until ``end`` (unix seconds), is over a limit.
 
     NaN compares false: a rank of which nothing is known is never over a limit.
     """
