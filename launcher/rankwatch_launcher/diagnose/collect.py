@@ -22,7 +22,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from rankwatch.contract.diagnosis import Hindrance, NodeReport, Obstacle, Profile, SeenExit, SeenRank, ThreadStack
+from rankwatch.contract.diagnosis import (
+    Hindrance,
+    NodeReport,
+    Obstacle,
+    Profile,
+    SeenExit,
+    SeenNccl,
+    SeenRank,
+    ThreadStack,
+)
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import LOG_LINES, Collective, RankLog, RankStack
@@ -31,7 +40,7 @@ from rankwatch_launcher import procfs
 from rankwatch_launcher.diagnose import find
 from rankwatch_launcher.diagnose import profile as profiling
 from rankwatch_launcher.diagnose.find import Rank
-from rankwatch_launcher.stacks import flight_dumps, formats
+from rankwatch_launcher.stacks import flight_dumps, formats, ras
 from rankwatch_launcher.stacks.capture import StackReader, Target, run_all
 from rankwatch_launcher.stacks.usage import UsageMeter
 from rankwatch_launcher.stacks.waits import PythonThread
@@ -45,6 +54,8 @@ SHARE: Final = 3.0
 LOOKS: Final = 3
 """At least, on however busy a machine."""
 LOOK_SECONDS: Final = 5.0
+ASKING_NODES: Final = 2
+"""Nodes of a job on which NCCL is asked about it, unless one is looked at alone."""
 LOCALS_SECONDS: Final = 2.0
 NAMES_SECONDS: Final = 4.0
 """For the numbers of all ranks that only their stacks state."""
@@ -91,13 +102,22 @@ class Collector:
         self._watched: list[_Watched] = []
         self._profiles: Mapping[int, Profile] = {}
         """By process."""
+        self._nccl: list[SeenNccl] = []
         self._stated: dict[int, Rank | None] = {}
         """By process: the rank that its stack states; None: it is a loader worker."""
 
-    def report(self, seconds: float = SECONDS, *, profile: bool = False) -> NodeReport:
-        """Look at the ranks for so long; ``profile``: sample where they spend their time, too."""
+    def report(self, seconds: float = SECONDS, *, profile: bool = False, alone: bool = False) -> NodeReport:
+        """Look at the ranks for so long.
+
+        Args:
+            seconds: how long.
+            profile: sample where they spend their time, too.
+            alone: no other node is looked at, so NCCL is asked here, whichever node of its job this is.
+        """
         found = self._find()
         self._watched = [_Watched(rank, procfs.open_pidfd(rank.pid)) for rank in found.ranks]
+        asking = threading.Thread(target=self._ask_nccl, args=(found.ranks, alone), daemon=True)
+        asking.start()
         sampling = threading.Thread(target=self._profile, args=(seconds,), daemon=True)
         interval = seconds / LOOKS if profile else INTERVAL
         try:
@@ -117,6 +137,7 @@ class Collector:
                 self._await_ends(max(0.05, min(pause, left) if left > 0 else 0.05))
             if profile:
                 sampling.join()
+            asking.join(ras.SECONDS)
             at = time.time()
             after = self._find() if self._watched else found
             return self._made(found, after, max(0.0, round(last - began, 3)) if self._watched else 0.0, at)
@@ -130,6 +151,19 @@ class Collector:
         if tool is not None:
             with contextlib.suppress(OSError):  # no more processes: the report comes without
                 self._profiles = profiling.profiles(tool, pids, seconds, proc=self._proc)
+
+    def _ask_nccl(self, ranks: Sequence[Rank], alone: bool) -> None:
+        """Ask NCCL about each job, on its first nodes: an answer is of the whole job."""
+        jobs: dict[tuple[str, int], list[Rank]] = {}
+        for each in ranks:
+            jobs.setdefault((each.job, each.user), []).append(each)
+        until = time.monotonic() + ras.SECONDS
+        for (job, user), of_job in jobs.items():
+            first = min(each.rank for each in of_job) < ASKING_NODES * max(each.local_world_size for each in of_job)
+            if not (alone or first):
+                continue
+            if (answer := ras.ask([each.pid for each in of_job], until, proc=self._proc)) is not None:
+                self._nccl.append(SeenNccl(job, answer, user))
 
     def _find(self) -> find.Found:
         found = find.ranks(self._pids, proc=self._proc)
@@ -223,7 +257,13 @@ class Collector:
         gone = {(each.user, each.job, each.rank) for each in exits}
         missing = [one for one in _missing(seen) if (one.user, one.job, one.rank) not in gone]
         return NodeReport(
-            socket.gethostname(), at, seconds, tuple(seen), (*exits, *missing), tuple(self._obstacles(found, stacks))
+            socket.gethostname(),
+            at,
+            seconds,
+            tuple(seen),
+            (*exits, *missing),
+            tuple(self._obstacles(found, stacks)),
+            tuple(self._nccl),
         )
 
     def _seen(self, each: _Watched, stack: RankStack, log: RankLog | None) -> SeenRank:

@@ -27,8 +27,8 @@ from rankwatch.contract.node_checks import MAX_CHECKS
 LARGEST: Final = 2**63 - 1
 """The largest value of a column over ranks."""
 SIGNED: Final = ("exit_code",)
-FROM_MINUS_ONE: Final = ("enqueued", "completed")
-"""Sequence numbers; -1: there is none."""
+FROM_MINUS_ONE: Final = ("enqueued", "completed", "member", "pid")
+"""Numbers of which -1 means that there is none, or that it is unknown."""
 DEEPEST: Final = 8
 """Levels of mappings and lists within each other."""
 NAMES: Final = ("node", "host", "job_name", "lost_node", "signal", "incident_id")
@@ -143,6 +143,7 @@ def clean_evidence(captured: Evidence) -> Evidence:
         captured,
         stacks=tuple(_clean_stack(stack) for stack in captured.stacks),
         logs=tuple(log.bounded() for log in captured.logs),
+        ras=None if captured.ras is None else captured.ras.bounded(),
     )
 
 

@@ -104,6 +104,9 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
     for each in incident["node_checks"]:
         node = each["host"] or each["node"]
         lines += terminal.wrapped(f"node {node} fails its check: {each['text']}", "  ", "warning")
+    for each in incident["nccl"]:
+        lines += terminal.wrapped(each["text"], "  ")
+        lines += [line for words in each["lines"] for line in terminal.wrapped(words, "    ", "dim")]
     groups, errors = incident["stack_groups"], incident["stack_errors"]
     if groups or errors:
         lines += ["", "STACKS, the innermost frame first"]
