@@ -113,10 +113,10 @@ class Training:
         """``ranks.py`` and its arguments, for a launcher's command line."""
         return [str(SCRIPT), "--folder", str(self.folder), *arguments]
 
-    def torchrun(self, *flags: str, script: Sequence[str] = (), **variables: str) -> Launcher:
-        """Start plain torchrun, whose ranks outlive it when it is killed; ``script``: arguments of ``ranks.py``."""
+    def torchrun(self, *flags: str, **variables: str) -> Launcher:
+        """Start plain torchrun, whose ranks outlive it when it is killed."""
         self._foreign = True
-        return self.start(["-c", TORCHRUN, *flags, *self.script(*script)], **variables)
+        return self.start(["-c", TORCHRUN, *flags, *self.script()], **variables)
 
     def start(self, command: Sequence[str], **variables: str) -> Launcher:
         """Start any launcher, by the arguments of Python.
