@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,29 +28,22 @@ def hung(training: Training, accused: int) -> None:
     assert launcher.wait() == 0, launcher.printed()
 
 
-def test_where_nccl_accuses_the_same_rank_both_are_shown(watched: Training) -> None:
+def test_where_nccl_accuses_the_same_rank_both_are_shown(watched: Training, tmp_path: Path) -> None:
     hung(watched, 2)
     incident = watched.incident()
     assert_blamed(incident, 2, "behind")
     (answer,) = incident["nccl"]
     assert (answer["version"], answer["accused"], answer["witness"]) == ("2.28.9", [2], "agrees")
     assert watched.api is not None
-    shown = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "rankwatch",
-            "incidents",
-            watched.job,
-            incident["id"],
-            "--monitor",
-            str(watched.api.base_url),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    rankwatch = [sys.executable, "-m", "rankwatch", "incidents", watched.job, incident["id"]]
+    rankwatch += ["--monitor", str(watched.api.base_url)]
+    shown = subprocess.run(rankwatch, capture_output=True, text=True, timeout=60, check=True)
+    assert incident["flight_dumps"]["ranks"] == [0, 1, 2]
+    folder = tmp_path / "dumps"
+    subprocess.run([*rankwatch, "--flight-recorder", str(folder)], timeout=60, check=True)
+    reader = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(folder), "--prefix", "trace_"]
+    read = subprocess.run(reader, capture_output=True, text=True, timeout=120, check=True)
+    assert "all_reduce" in read.stdout + read.stderr, "torch's own reader takes the dumps of the incident"
     assert answer["lines"][0][:40] in " ".join(shown.stdout.split())
 
 

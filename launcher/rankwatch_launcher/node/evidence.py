@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from rankwatch.contract import flight
 from rankwatch.contract.intervals import evidence_spread
 from rankwatch.contract.messages import Evidence, RankLog, RankStack
 from rankwatch.contract.nccl_ras import RasReport
@@ -81,13 +82,17 @@ class EvidenceTaker:
             asked = None if last or exited else self._ask_nccl(current, incident)
             known = {stack.rank for stack in exited}
             targets = [current.target(r) for r in current.ranks if r.code is None and r.rank not in known]
-            stacks = (*exited, *self._stacks.capture(targets, deadline, last=last))
+            recorded: dict[int, bytes] = {}
+            stacks = (*exited, *self._stacks.capture(targets, deadline, last=last, dumps=recorded))
+            dumps = flight.packed(dict(recorded))  # a copy: a rank that answers too late is still being read
             report = None if asked is None else asked.within(began + deadline - time.monotonic())
             current.captured.add(incident)
         finally:
             self._capturing.release()
         seconds = round(time.monotonic() - began, 3)
-        evidence = Evidence(self._node, current.number, incident, stacks, directive, seconds, logs=logs, ras=report)
+        evidence = Evidence(
+            self._node, current.number, incident, stacks, directive, seconds, logs=logs, dumps=dumps, ras=report
+        )
         taken, spread = time.monotonic(), 0.0 if last else evidence_spread(self._files.launchers)
         self._link.post("evidence", partial(aged, evidence, taken), delay=random.random() * spread)
         return sum(1 for stack in stacks if stack.method)

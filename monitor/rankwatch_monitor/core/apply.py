@@ -422,5 +422,7 @@ def _evidence(job: Job, evidence: Evidence, now: float) -> None:
         accused = nccl.accused([evidence.ras], job.columns) if own else ()
         host = job.nodes[evidence.node].registration.host if evidence.node in job.nodes else ""
         answer = NcclAnswer(evidence.node, host, evidence.ras, tuple(culprit.rank for culprit in accused))
-    received = EvidenceReceived(evidence.node, tuple(evidence.stacks), at, evidence.look, tuple(evidence.logs), answer)
+    received = EvidenceReceived(
+        evidence.node, tuple(evidence.stacks), at, evidence.look, tuple(evidence.logs), answer, tuple(evidence.dumps)
+    )
     transition(incident, received, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -263,6 +263,8 @@ class Incident:
     """Ends of the logs of the first ranks that failed; see :data:`~rankwatch.contract.messages.LOGGED_RANKS`."""
     node_checks: tuple[NodeChecked, ...] = ()
     """Nodes that failed a check while it was open, at most :data:`MOST_NODES_CHECKED`."""
+    dumps: Mapping[int, int] = field(default_factory=dict)
+    """Characters of the stored flight recorder dump of each rank; of an older incident they were removed."""
     nccl: tuple[NcclAnswer, ...] = ()
     """What NCCL itself answers about the job's communicators: of each node that asked the newest, the newest last."""
 

@@ -53,6 +53,7 @@ from typing import Any, Final, NamedTuple, assert_never
 
 from rankwatch.cli.formatting import capital, count
 from rankwatch.contract.enums import Action, VerdictKind, WaitKind
+from rankwatch.contract.flight import FlightDump
 from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack, Wait
 from rankwatch_monitor.core.cause import Detection, Rejected, Shown, Unnamed
 from rankwatch_monitor.core.effects import Changed
@@ -257,6 +258,8 @@ class EvidenceReceived(NamedTuple):
     logs: tuple[RankLog, ...] = ()
     nccl: NcclAnswer | None = None
     """What NCCL answered it about the job."""
+    dumps: tuple[FlightDump, ...] = ()
+    """Of flight recorders, without their data, which is stored apart."""
 
 
 class NodeFailedChecks(NamedTuple):
@@ -555,6 +558,9 @@ def _take_evidence(incident: Incident, evidence: EvidenceReceived, now: float) -
     _take_waits(incident, evidence)
     if evidence.logs:
         _set(incident, logs=kept_logs((*incident.logs, *evidence.logs), [c.rank for c in incident.culprits]))
+    if evidence.dumps:
+        sizes = {**incident.dumps, **{each.rank: each.size for each in evidence.dumps}}
+        _set(incident, dumps=dict(sorted(sizes.items())))
     if evidence.nccl is not None:
         others = (each for each in incident.nccl if each.node != evidence.node)
         _set(incident, nccl=(*others, evidence.nccl)[-MOST_ANSWERS:])

@@ -627,6 +627,16 @@ class NcclAnswer(TypedDict):
     """The answer."""
 
 
+class FlightDumps(TypedDict):
+    """Dumps of torch's flight recorder that are kept with an incident."""
+
+    ranks: list[int]
+    bytes: int
+    """As they are stored, compressed."""
+    path: str
+    """Where they are read: a ZIP archive with a file of JSON for each rank."""
+
+
 class IncidentDetail(Incident, Logs):
     """One incident with its grouped stacks."""
 
@@ -634,6 +644,8 @@ class IncidentDetail(Incident, Logs):
     stack_groups: list[StackGroup]
     stack_errors: list[StackError]
     collectives: list[GroupProgress]
+    flight_dumps: FlightDumps | None
+    """Null: there are none, or no longer."""
     nccl: list[NcclAnswer]
     """Where NCCL could be asked (2.24 and newer): a second witness."""
 

@@ -121,6 +121,12 @@ export type Ended = "went_on" | "recovered" | "superseded" | "ranks_ended" | "jo
 
 /** The events of the stream of all jobs, by name. */ export interface FleetEvents { jobs?: Jobs; clock?: Clock; }
 
+/** Dumps of torch's flight recorder that are kept with an incident. */ export interface FlightDumps {
+  ranks: number[];
+  /** As they are stored, compressed. */ bytes: number;
+  /** Where they are read: a ZIP archive with a file of JSON for each rank. */ path: string;
+}
+
 /** How a job's time was spent. */ export interface Goodput {
   ratio: number | null;
   /** `rank 21`: for which ranks the others waited; empty: for none. */ waited_for: string;
@@ -259,6 +265,7 @@ export interface HostTodo { text: string; here: string[]; anywhere: string[]; dr
   stack_groups: StackGroup[];
   stack_errors: StackError[];
   collectives: GroupProgress[];
+  /** Null: there are none, or no longer. */ flight_dumps: FlightDumps | null;
   /** Where NCCL could be asked (2.24 and newer): a second witness. */ nccl: NcclAnswer[];
 }
 
