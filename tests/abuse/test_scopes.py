@@ -56,7 +56,8 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     **{
         ("GET", f"{BELOW_JOB}/{what}"): READ
         for what in (
-            "ranks", "goodput", "report", "incidents", "incidents/{incident_id}", "policy",
+            "ranks", "goodput", "report", "incidents", "incidents/{incident_id}",
+            "incidents/{incident_id}/flight-recorder", "policy",
             "events", "why", "history", "kernels", "timeline", "timeline/trace", "trends", "grid/{look}", "layout",
             "groups/{dimension}/{number}",
         )
