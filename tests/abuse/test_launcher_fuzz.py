@@ -71,7 +71,7 @@ MESSAGES: Final[dict[str, dict[str, Any]]] = {
     },
     "evidence": {
         "node": "first", "attempt": 1, "incident_id": "open", "stacks": [STACK], "logs": [LOG], "age": 0.5,
-        "seconds": 0.1, "ras": NCCL,
+        "seconds": 0.1, "ras": NCCL, "dumps": [{"rank": 0, "data": "eJyrrgUAAXUA+Q==", "size": 16}],
     },
     "process-events": {"events": [EVENT]},
     "observations": {"node": "first", "attempt": 1, "ranks": [SEEN], "age": 0.0, "role": "active"},

@@ -366,7 +366,8 @@ def _app(script: Script) -> FastAPI:
                  "text": "NCCL 2.28.9, asked on node-a, accuses it as well", "lines": ["communicator feed of 8 ranks"]},
             ],
             "flight_dumps": {
-                "ranks": [0, 1], "bytes": 2_000, "path": f"/api/v1/jobs/{job_id}/incidents/{incident_id}/flight-recorder"
+                "ranks": [0, 1], "bytes": 2_000,
+                "path": f"/api/v1/jobs/{job_id}/incidents/{incident_id}/flight-recorder"
             },
         }  # fmt: skip
 

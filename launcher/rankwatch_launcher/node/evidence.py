@@ -25,6 +25,9 @@ from rankwatch_launcher.stacks.capture import StackReader
 ASKING_NODES: Final = 2
 """Nodes whose launchers ask NCCL about the whole job: those of the first ranks. One may be cut off from the others."""
 
+NCCL_SECONDS: Final = 3.0
+"""How long stacks wait for NCCL's answer, and no longer than half their deadline: after it they count as missing."""
+
 
 class EvidenceTaker:
     """Looks at the ranks of this node and posts what it sees; nothing is posted before :meth:`connect`."""
@@ -85,7 +88,8 @@ class EvidenceTaker:
             recorded: dict[int, bytes] = {}
             stacks = (*exited, *self._stacks.capture(targets, deadline, last=last, dumps=recorded))
             dumps = flight.packed(dict(recorded))  # a copy: a rank that answers too late is still being read
-            report = None if asked is None else asked.within(began + deadline - time.monotonic())
+            wait = min(NCCL_SECONDS, deadline / 2) - (time.monotonic() - began)
+            report = None if asked is None else asked.within(wait)
             current.captured.add(incident)
         finally:
             self._capturing.release()

@@ -40,7 +40,8 @@ TRIES: Final = 3
 def ask(pids: Sequence[int], until: float, *, proc: Path = procfs.PROC) -> RasReport | None:
     """What NCCL reports of the job of these processes, the ranks of this node; None: none of them can be asked.
 
-    Two answers are compared where ranks differ, unless there is no time left.
+    Two answers are compared where ranks differ, unless there is no time left, or the counts follow from processes that
+    do not answer.
 
     Args:
         pids: the ranks' processes.
@@ -55,7 +56,8 @@ def ask(pids: Sequence[int], until: float, *, proc: Path = procfs.PROC) -> RasRe
             if first is None:
                 continue
             found = first
-            if any(each.progress for each in first.communicators) and time.monotonic() + PAUSE < until:
+            differ = any(each.progress for each in first.communicators) and not first.missing
+            if differ and time.monotonic() + PAUSE < until:
                 time.sleep(PAUSE)
                 try:
                     again = _answer(port, pids, until, proc)

@@ -165,3 +165,16 @@ def test_a_rank_is_asked_at_the_address_at_which_it_listens(family: int, host: s
         assert near == ("127.0.0.1" if family == socket.AF_INET else "::1", port)
         with socket.create_connection(near) as line:
             assert tcp.end_of(line.getsockname()[:2]) in {far for _, far, _ in tcp.connections(near_port=port)}
+
+
+def test_where_a_process_does_not_answer_nccl_is_asked_once(tmp_path: Path) -> None:
+    ranks = [json_rank(0, 100, AllReduce=8), json_rank(1, 101)]
+    wanted: list[bool] = []
+
+    def answer(in_json: bool) -> str:
+        wanted.append(in_json)
+        return json_answer(ranks, [fake_ras.missing_rank(2, 102)])
+
+    found = asked(tmp_path, fake_ras.serve(answer))
+    assert found is not None
+    assert ([each.pid for each in found.missing], wanted) == ([102], [True])

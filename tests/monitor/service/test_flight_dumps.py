@@ -83,6 +83,17 @@ def test_dumps_are_stored_and_read_as_an_archive(monitor: Monitor) -> None:
     assert "eJ" not in json.dumps(about.to_json()), "the incident itself holds none of it"
 
 
+def test_the_record_of_a_job_that_is_over_has_them(monitor: Monitor, tmp_path: Path) -> None:
+    about = incident(monitor)
+    send(monitor, about, *packed({0: b'{"version": "2.10"}'}))
+    monitor.close()
+    later = Monitor(repository=Repository(str(tmp_path / "rankwatch.db")), read_only=True)
+    try:
+        assert read(later, later.job("job").incidents[-1]) == (200, {"trace_0.json": {"version": "2.10"}})
+    finally:
+        later.close()
+
+
 def test_without_dumps_there_is_nothing_to_read(monitor: Monitor) -> None:
     about = incident(monitor)
     assert read(monitor, about)[0] == 404

@@ -172,6 +172,7 @@ incidents = st.builds(
     launch=whole,
     stacks=st.lists(stacks, max_size=3).map(Stacks.of),
     node_checks=st.lists(st.builds(NodeChecked, names, names, results), max_size=2).map(tuple),
+    dumps=st.dictionaries(st.integers(0, 255), whole, max_size=3),
     nccl=st.lists(answers, max_size=2).map(tuple),
 )
 policies = st.builds(
