@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
 import socket
 import statistics
 import subprocess
@@ -341,11 +342,17 @@ def rerun(context: Context) -> Figures:
     return {"device": here.name}
 
 
-@part("nccl", limit=60, proves="NCCL with one rank: its flight recorder is read, collectives are numbered")
+@part(
+    "nccl",
+    limit=60,
+    proves="NCCL with one rank: its flight recorder is read, by torch's own reader too; collectives are numbered",
+)
 def nccl(context: Context) -> Figures:
     os.environ |= {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_FR_BUFFER_SIZE": "2000"}
     torch = require("torch")
     import torch.distributed as dist
+
+    from rankwatch.cli.flight_dumps import as_torch_reads
 
     backend = "nccl" if context.cuda else "gloo"
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
@@ -357,9 +364,26 @@ def nccl(context: Context) -> Figures:
             return {"backend": backend}
         torch.cuda.synchronize()
         bindings = torch._C._distributed_c10d
-        entries = json.loads(bindings._dump_nccl_trace_json())["entries"]
+        recorded = json.loads(bindings._dump_nccl_trace_json())
+        entries = recorded["entries"]
         assert sum(entry["profiling_name"] == "nccl:all_reduce" for entry in entries) == 5, entries
-        return {"backend": backend, "entries": len(entries), "fields": sorted(entries[-1])}
+        (context.folder / "trace_0").write_bytes(pickle.dumps(as_torch_reads(recorded, 1)))
+        reader = [
+            sys.executable,
+            "-m",
+            "torch.distributed.flight_recorder.fr_trace",
+            str(context.folder),
+            "-p",
+            "trace_",
+        ]
+        read = subprocess.run(reader, capture_output=True, text=True, timeout=60, check=False)
+        return {
+            "backend": backend,
+            "entries": len(entries),
+            "fields": sorted(entries[-1]),
+            "groups": recorded.get("pg_config"),
+            "torch's reader": [read.returncode, (read.stdout + read.stderr)[-2000:]],
+        }
     finally:
         dist.destroy_process_group()
 
