@@ -21,6 +21,7 @@ _ATTRIBUTE: Final = struct.Struct("=HH")
 _INFO: Final = 2
 """INET_DIAG_INFO, whose answer is a ``struct tcp_info``."""
 _ESTABLISHED: Final = 1 << 1
+_LISTENING: Final = 1 << 10
 _CONNECTED: Final = 0xFFF & ~(1 << 10 | 1 << 7 | 1 << 6)
 """All states but LISTEN, CLOSE and TIME_WAIT."""
 _FILTER: Final = 1
@@ -65,6 +66,31 @@ def connections(*, near_port: int = 0, far_port: int = 0) -> Iterator[tuple[str,
         near_number, far_number, near, far = _ENDS.unpack_from(message, _ENDS_AT)
         inode = struct.unpack_from("=I", message, _INODE_AT)[0]
         yield _end(family, near, near_number), _end(family, far, far_number), inode
+
+
+def listeners(port: int) -> Iterator[tuple[str, int]]:
+    """The end and the inode of each socket that listens at a port; nothing where the kernel does not tell."""
+    for family, message in _sockets(0, _LISTENING, b""):
+        number, _, address, _ = _ENDS.unpack_from(message, _ENDS_AT)
+        if number == port:
+            yield _end(family, address, number), struct.unpack_from("=I", message, _INODE_AT)[0]
+
+
+def address(end: str) -> tuple[str, int]:
+    """Where an end of a connection can be reached from this machine; the loopback address for all addresses."""
+    host, _, port = end.partition(":")
+    given = bytes.fromhex(host)
+    if not any(given):
+        given = bytes([127, 0, 0, 1]) if len(given) == 4 else bytes(15) + b"\x01"
+    return socket.inet_ntop(socket.AF_INET if len(given) == 4 else socket.AF_INET6, given), int(port, 16)
+
+
+def end_of(address: tuple[str, int]) -> str:
+    """An address as an end of a connection."""
+    host, port = address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    given = socket.inet_pton(family, host)
+    return _end(family, given.ljust(16, b"\0"), port)
 
 
 def _end(family: int, address: bytes, port: int) -> str:

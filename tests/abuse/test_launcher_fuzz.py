@@ -42,6 +42,17 @@ STACK: Final = {
     "process_state": "alive",
 }  # fmt: skip
 LOG: Final = {"rank": 0, "stream": "stderr", "host": "h", "path": "/l", "lines": ["boom"], "shared": True}
+MEMBER: Final = {"host": "10.0.0.1", "pid": 1, "member": 0, "dead": False}
+COMMUNICATOR: Final = {
+    "name": "feed", "size": 2, "missing": [MEMBER], "failures": [{"what": "ABORT", "ranks": 1, "members": [MEMBER]}],
+    "progress": [
+        {"counts": {"AllReduce": 2}, "ranks": 1, "members": [MEMBER]}, {"counts": {"AllReduce": 1}, "ranks": 1},
+    ],
+}  # fmt: skip
+NCCL: Final = {
+    "version": "2.28.9", "communicators": [COMMUNICATOR], "total": 1, "missing": [MEMBER], "going_on": 1,
+    "timeouts": 1, "seconds": 0.1,
+}  # fmt: skip
 SEEN: Final = {"rank": 0, "pid": 1, "process_state": "stopped", "pulse_age": 1.0, "open_sections": {"step": 9.0}}
 EVENT: Final = {
     "node": "first",
@@ -60,7 +71,7 @@ MESSAGES: Final[dict[str, dict[str, Any]]] = {
     },
     "evidence": {
         "node": "first", "attempt": 1, "incident_id": "open", "stacks": [STACK], "logs": [LOG], "age": 0.5,
-        "seconds": 0.1,
+        "seconds": 0.1, "ras": NCCL, "dumps": [{"rank": 0, "data": "eJyrrgUAAXUA+Q==", "size": 16}],
     },
     "process-events": {"events": [EVENT]},
     "observations": {"node": "first", "attempt": 1, "ranks": [SEEN], "age": 0.0, "role": "active"},

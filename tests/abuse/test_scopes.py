@@ -56,7 +56,8 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     **{
         ("GET", f"{BELOW_JOB}/{what}"): READ
         for what in (
-            "ranks", "goodput", "report", "incidents", "incidents/{incident_id}", "policy",
+            "ranks", "goodput", "report", "incidents", "incidents/{incident_id}",
+            "incidents/{incident_id}/flight-recorder", "policy",
             "events", "why", "history", "kernels", "timeline", "timeline/trace", "trends", "grid/{look}", "layout",
             "groups/{dimension}/{number}",
         )
@@ -186,7 +187,7 @@ def test_a_token_opens_its_own_scope_and_no_other(
         assert (
             answer.status < 300
             or (answer.status == 404 and path.endswith(("_id}", "{number}")))
-            or (answer.status == 404 and path.endswith("/tokens/{name}"))
+            or (answer.status == 404 and path.endswith(("/tokens/{name}", "/flight-recorder")))
         ), answer
     else:
         assert answer.status == 403, answer

@@ -128,6 +128,8 @@ def train(shared: Shared, options: argparse.Namespace) -> None:
         done = shared.load()
         dist.barrier()  # the slowest to start is waited for here, not in a step
     shared.report("start", done)
+    if options.nccl_accuses is not None and RANK == 0:
+        stand_in_for_nccl(shared, options.nccl_accuses)
     stop, slow = False, Slow(shared, options)
     while done < options.steps and not stop:
         with rankwatch.step(done):
@@ -159,6 +161,22 @@ def train(shared: Shared, options: argparse.Namespace) -> None:
     rankwatch.shutdown()
 
 
+def stand_in_for_nccl(shared: Shared, accused: int) -> None:
+    """Answer as NCCL's RAS does, in one rank of the node: the accused rank has launched an operation less."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from support import fake_ras
+
+    def answer(in_json: bool) -> str:
+        assert in_json
+        files = sorted(shared.folder.glob("rank-*.jsonl"))
+        pids = [json.loads(file.read_text().splitlines()[-1])["pid"] for file in files]
+        return fake_ras.json_answer(
+            [fake_ras.json_rank(rank, pid, AllReduce=100 - (rank == accused)) for rank, pid in enumerate(pids)]
+        )
+
+    fake_ras.serve(answer, port=int(os.environ["NCCL_RAS_ADDR"].rpartition(":")[2]))
+
+
 def average_gradients(model: nn.Module, wants_an_end: bool, *, patient: bool) -> bool:
     """One all-reduce for all gradients. Whether a rank wants an end travels along, so all receive it in one step."""
     weights = list(model.parameters())
@@ -183,6 +201,7 @@ if __name__ == "__main__":
     parser.add_argument("--slow", metavar="PART=SECONDS", help="data, host, compute or backward; in every step")
     parser.add_argument("--slow-rank", type=int, default=-1)
     parser.add_argument("--slow-on-demand", action="store_true", help="only while the test keeps a file 'slow'")
+    parser.add_argument("--nccl-accuses", type=int, help="rank 0 answers at NCCL_RAS_ADDR, and accuses this rank")
     parser.add_argument("--patient", action="store_true", help="wait for ever for a peer that has gone, as under NCCL")
     options = parser.parse_args()
     # A rank that ends by an error leaves gloo's threads behind, and the interpreter's end may abort over them: another

@@ -76,6 +76,20 @@ dist.barrier()
 """
 
 
+ACCUSED = f"""
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from support import fake_ras
+other, pids = dist.new_group([0, 1]), [None, None]
+dist.all_gather_object(pids, os.getpid())
+if rank == 0:
+    answer = fake_ras.json_answer([fake_ras.json_rank(r, pid, AllReduce=8 - r) for r, pid in enumerate(pids)])
+    fake_ras.serve(lambda in_json: answer, port=int(os.environ["NCCL_RAS_ADDR"].rpartition(":")[2]))
+ready()
+dist.barrier(other if rank == 1 else None)
+"""
+"""Both ranks wait in the same function, and NCCL's RAS knows which is behind."""
+
+
 class Job:
     """A job of two ranks, ended with everything that it started."""
 
@@ -87,7 +101,8 @@ class Job:
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
                 [*torchrun, *flags, str(folder / "train.py"), str(self.stop)],
-                env=without(("RANKWATCH_", "TORCH")) | {MARK: self.mark, "OMP_NUM_THREADS": "1"},
+                env=without(("RANKWATCH_", "TORCH"))
+                | {MARK: self.mark, "OMP_NUM_THREADS": "1", "NCCL_RAS_ADDR": f"localhost:{free_port()}"},
                 cwd=folder,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -134,6 +149,14 @@ def test_the_rank_that_hangs_in_a_lock_is_named(start: Start) -> None:
     assert (code, found["verdict"], named(found)) == (3, "trouble", [1]), found["reason"]
     assert [group["ranks"] for group in found["groups"]] == [[0], [1]]
     assert found["ranks"][0]["log"]["shared"]
+
+
+def test_where_all_wait_alike_the_rank_that_nccl_accuses_is_named(start: Start) -> None:
+    code, found = start(ACCUSED).diagnosed()
+    assert (code, found["verdict"], named(found)) == (3, "trouble", [1]), found["reason"]
+    assert found["culprits"][0]["cause"]["kind"] == "nccl_behind"
+    (answer,) = found["nccl"]
+    assert (answer["version"], answer["accused"], answer["witness"]) == ("2.28.9", [1], "agrees")
 
 
 def test_a_rank_that_sleeps_is_waited_for_and_may_go_on(start: Start) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import pickle
+import socket
 import statistics
 import subprocess
 import sys
@@ -340,11 +342,17 @@ def rerun(context: Context) -> Figures:
     return {"device": here.name}
 
 
-@part("nccl", limit=60, proves="NCCL with one rank: its flight recorder is read, collectives are numbered")
+@part(
+    "nccl",
+    limit=60,
+    proves="NCCL with one rank: its flight recorder is read, by torch's own reader too; collectives are numbered",
+)
 def nccl(context: Context) -> Figures:
     os.environ |= {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_FR_BUFFER_SIZE": "2000"}
     torch = require("torch")
     import torch.distributed as dist
+
+    from rankwatch.cli.flight_dumps import as_torch_reads
 
     backend = "nccl" if context.cuda else "gloo"
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
@@ -356,9 +364,68 @@ def nccl(context: Context) -> Figures:
             return {"backend": backend}
         torch.cuda.synchronize()
         bindings = torch._C._distributed_c10d
-        entries = json.loads(bindings._dump_nccl_trace_json())["entries"]
+        recorded = json.loads(bindings._dump_nccl_trace_json())
+        entries = recorded["entries"]
         assert sum(entry["profiling_name"] == "nccl:all_reduce" for entry in entries) == 5, entries
-        return {"backend": backend, "entries": len(entries), "fields": sorted(entries[-1])}
+        (context.folder / "trace_0").write_bytes(pickle.dumps(as_torch_reads(recorded, 1)))
+        reader = [
+            sys.executable,
+            "-m",
+            "torch.distributed.flight_recorder.fr_trace",
+            str(context.folder),
+            "-p",
+            "trace_",
+        ]
+        read = subprocess.run(reader, capture_output=True, text=True, timeout=60, check=False)
+        return {
+            "backend": backend,
+            "entries": len(entries),
+            "fields": sorted(entries[-1]),
+            "groups": recorded.get("pg_config"),
+            "torch's reader": [read.returncode, (read.stdout + read.stderr)[-2000:]],
+        }
+    finally:
+        dist.destroy_process_group()
+
+
+@part("nccl-ras", limit=60, proves="a real NCCL's RAS is asked in JSON and in text, and both answers are read")
+def nccl_ras(context: Context) -> Figures:
+    from dataclasses import asdict
+
+    from rankwatch_launcher.stacks import ras, ras_answer
+    from support import fake_ras
+    from support.ports import free_port
+
+    torch = require("torch")
+    import torch.distributed as dist
+
+    port = free_port()
+    os.environ |= {"NCCL_RAS_ENABLE": "1", "NCCL_RAS_ADDR": f"localhost:{port}"}
+    if not context.cuda:
+        fake_ras.serve(lambda in_json: fake_ras.HEALTHY, port=port)
+        found = ras.ask([os.getpid()], time.monotonic() + 20)
+        assert found is not None
+        return {"answer": asdict(found)}
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        value = torch.ones(4, device=context.device)
+        for _ in range(5):
+            dist.all_reduce(value)
+        torch.cuda.synchronize()
+        found = ras.ask([os.getpid()], time.monotonic() + 20)
+        assert found is not None, "no answer of NCCL's RAS"
+        assert found.total >= 1, found
+        answers: Figures = {"answer": asdict(found)}
+        for name, commands in (("json", "SET FORMAT json\nSTATUS\n"), ("text", "VERBOSE STATUS\n")):
+            with socket.create_connection(("localhost", port), timeout=10) as line:
+                line.sendall(f"CLIENT PROTOCOL 2\n{commands}".encode())
+                raw = b""
+                while data := line.recv(1 << 16):
+                    raw += data
+            answers[name] = raw.decode()[:4000]
+        read = ras_answer.report(answers["text"])
+        assert read.version == found.version, answers
+        return answers
     finally:
         dist.destroy_process_group()
 

@@ -361,6 +361,14 @@ def _app(script: Script) -> FastAPI:
                 {"group": "default_pg", "operation": "all_reduce", "enqueued": number, "completed": 6, "ranks": ranks}
                 for number, ranks in ((7, others), (6, blamed))
             ],
+            "nccl": [
+                {"node": "n", "host": "node-a", "version": "2.28.9", "accused": blamed[:1], "witness": "agrees",
+                 "text": "NCCL 2.28.9, asked on node-a, accuses it as well", "lines": ["communicator feed of 8 ranks"]},
+            ],
+            "flight_dumps": {
+                "ranks": [0, 1], "bytes": 2_000,
+                "path": f"/api/v1/jobs/{job_id}/incidents/{incident_id}/flight-recorder"
+            },
         }  # fmt: skip
 
     @get(app, "/jobs/{job_id}/events")

@@ -143,6 +143,15 @@ def test_collectives_are_a_table(page: Page, monitor_url: str, hung: Script) -> 
     expect(rows.nth(2)).to_have_text(re.compile(r"default_pg\s*2\s*all_reduce\s*6\s*6"))
 
 
+def test_what_nccl_answered_and_the_dumps_stand_beside_the_stacks(page: Page, monitor_url: str, hung: Script) -> None:
+    page.goto(f"{monitor_url}/#/jobs/j")
+    answer = page.locator(".nccl")
+    expect(answer).to_contain_text("asked on node-a")
+    expect(answer.get_by_role("listitem")).to_have_text("communicator feed of 8 ranks")
+    link = page.get_by_role("link", name="Flight recorder dumps")
+    assert (link.get_attribute("href") or "").endswith("/flight-recorder")
+
+
 def test_times_are_shown_in_utc_once_chosen(page: Page, monitor_url: str, hung: Script) -> None:
     hung.incidents["j"][0]["timeline"]["since"] = hung.incidents["j"][0]["opened_at"] // 86_400 * 86_400 + 1
     page.goto(f"{monitor_url}/#/jobs/j")

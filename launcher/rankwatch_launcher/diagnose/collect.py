@@ -22,7 +22,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from rankwatch.contract.diagnosis import Gpu, Hindrance, NodeReport, Obstacle, Profile, SeenExit, SeenRank, ThreadStack
+from rankwatch.contract.diagnosis import (
+    Gpu,
+    Hindrance,
+    NodeReport,
+    Obstacle,
+    Profile,
+    SeenExit,
+    SeenNccl,
+    SeenRank,
+    ThreadStack,
+)
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import LOG_LINES, Collective, RankLog, RankStack
@@ -33,7 +43,7 @@ from rankwatch_launcher.diagnose import find, share
 from rankwatch_launcher.diagnose import profile as profiling
 from rankwatch_launcher.diagnose.find import Rank
 from rankwatch_launcher.diagnose.gpus import Gpus
-from rankwatch_launcher.stacks import collectives, flight_dumps
+from rankwatch_launcher.stacks import collectives, flight_dumps, ras
 from rankwatch_launcher.stacks.capture import StackReader, Target, limit_py_spy, run_all
 from rankwatch_launcher.stacks.usage import UsageMeter
 from rankwatch_launcher.stacks.waits import PythonThread
@@ -47,6 +57,10 @@ SHARE: Final = 3.0
 LOOKS: Final = 3
 """At least, on however busy a machine."""
 LOOK_SECONDS: Final = 5.0
+ASKING_NODES: Final = 2
+"""Nodes of a job on which NCCL is asked about it, unless one is looked at alone."""
+ASKED_JOBS: Final = 4
+"""Jobs of one user about which NCCL is asked; its answers are bounded (``nccl_ras.MAX_LISTED``)."""
 LOCALS_SECONDS: Final = 2.0
 NAMES_SECONDS: Final = 4.0
 """For the numbers of all ranks that only their stacks state."""
@@ -100,14 +114,23 @@ class Collector:
         """By process."""
         self._profiles: Mapping[int, Profile] = {}
         """By process."""
+        self._nccl: tuple[SeenNccl, ...] = ()
         self._stated: dict[int, Rank | None] = {}
         """By process: the rank that its stack states; None: it is a loader worker."""
 
-    def report(self, seconds: float = SECONDS, *, profile: bool = False) -> NodeReport:
-        """Look at the ranks for so long; ``profile``: sample where they spend their time, too."""
+    def report(self, seconds: float = SECONDS, *, profile: bool = False, alone: bool = False) -> NodeReport:
+        """Look at the ranks for so long.
+
+        Args:
+            seconds: how long.
+            profile: sample where they spend their time, too.
+            alone: no other node is looked at, so NCCL is asked here, whichever node of its job this is.
+        """
         found = self._find()
         self._watched = [_Watched(rank, procfs.open_pidfd(rank.pid)) for rank in found.ranks]
         gpus = Gpus(found.ranks)
+        asking = threading.Thread(target=self._ask_nccl, args=(found.ranks, alone), daemon=True)
+        asking.start()
         sampling = threading.Thread(target=self._profile, args=(seconds,), daemon=True)
         interval = seconds / LOOKS if profile else INTERVAL
         try:
@@ -127,6 +150,7 @@ class Collector:
                 self._await_ends(max(0.05, min(pause, left) if left > 0 else 0.05))
             if profile:
                 sampling.join()
+            asking.join(ras.SECONDS)
             at = time.time()
             self._gpus, no_gpus = gpus.taken()
             after = self._find() if self._watched else found
@@ -142,6 +166,23 @@ class Collector:
         if tool is not None:
             with contextlib.suppress(OSError):  # no more processes: the report comes without
                 self._profiles = profiling.profiles(tool, pids, seconds, proc=self._proc)
+
+    def _ask_nccl(self, ranks: Sequence[Rank], alone: bool) -> None:
+        """Ask NCCL about each job, on its first nodes: an answer is of the whole job."""
+        jobs: dict[tuple[str, int], list[Rank]] = {}
+        for each in ranks:
+            jobs.setdefault((each.job, each.user), []).append(each)
+        asked: list[tuple[str, int]] = []
+        for key, of_job in jobs.items():
+            first = min(each.rank for each in of_job) < ASKING_NODES * max(each.local_world_size for each in of_job)
+            if (alone or first) and sum(user == key[1] for _, user in asked) < ASKED_JOBS:
+                asked.append(key)
+        until = time.monotonic() + ras.SECONDS
+        pids = [[each.pid for each in jobs[key]] for key in asked]
+        answers = run_all(until, [(i, partial(ras.ask, each, until, proc=self._proc)) for i, each in enumerate(pids)])
+        self._nccl = tuple(
+            SeenNccl(job, answer, user) for i, (job, user) in enumerate(asked) if (answer := answers.get(i)) is not None
+        )
 
     def _find(self) -> find.Found:
         found = find.ranks(self._pids, proc=self._proc)
@@ -244,7 +285,7 @@ class Collector:
         if fitted.cut:
             obstacles.append(Obstacle(Hindrance.TOO_LARGE, fitted.cut))
         bounded = tuple(replace(each, pids=each.pids[:MAX_PIDS]) for each in obstacles)
-        return NodeReport(socket.gethostname(), at, seconds, fitted.ranks, fitted.exits, bounded)
+        return NodeReport(socket.gethostname(), at, seconds, fitted.ranks, fitted.exits, bounded, self._nccl)
 
     def _seen(self, each: _Watched, stack: RankStack, log: RankLog | None) -> SeenRank:
         rank = each.rank

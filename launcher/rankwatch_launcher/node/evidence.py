@@ -7,16 +7,27 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
+from rankwatch.contract import flight
 from rankwatch.contract.intervals import evidence_spread
 from rankwatch.contract.messages import Evidence, RankLog, RankStack
+from rankwatch.contract.nccl_ras import RasReport
+from rankwatch_launcher.log import logger
 from rankwatch_launcher.monitor.link import MonitorLink
 from rankwatch_launcher.node.attempt import Attempt
 from rankwatch_launcher.node.files import AttemptFiles
 from rankwatch_launcher.node.first_look import FirstLook
 from rankwatch_launcher.node.slow_look import SlowLook
 from rankwatch_launcher.node.watch import RankWatch, aged
+from rankwatch_launcher.stacks import ras
 from rankwatch_launcher.stacks.capture import StackReader
+
+ASKING_NODES: Final = 2
+"""Nodes whose launchers ask NCCL about the whole job: those of the first ranks. One may be cut off from the others."""
+
+NCCL_SECONDS: Final = 3.0
+"""How long stacks wait for NCCL's answer, and no longer than half their deadline: after it they count as missing."""
 
 
 class EvidenceTaker:
@@ -75,17 +86,39 @@ class EvidenceTaker:
                 return 0
             began = time.monotonic()
             self._post_progress()
+            asked = None if last or exited else self._ask_nccl(current, incident)
             known = {stack.rank for stack in exited}
             targets = [current.target(r) for r in current.ranks if r.code is None and r.rank not in known]
-            stacks = (*exited, *self._stacks.capture(targets, deadline, last=last))
+            recorded: dict[int, bytes] = {}
+            stacks = (*exited, *self._stacks.capture(targets, deadline, last=last, dumps=recorded))
+            dumps = flight.packed(dict(recorded))  # a copy: a rank that answers too late is still being read
+            wait = min(NCCL_SECONDS, deadline / 2) - (time.monotonic() - began)
+            report = None if asked is None else asked.within(wait)
             current.captured.add(incident)
         finally:
             self._capturing.release()
         seconds = round(time.monotonic() - began, 3)
-        evidence = Evidence(self._node, current.number, incident, stacks, directive, seconds, logs=logs)
+        evidence = Evidence(
+            self._node, current.number, incident, stacks, directive, seconds, logs=logs, dumps=dumps, ras=report
+        )
         taken, spread = time.monotonic(), 0.0 if last else evidence_spread(self._files.launchers)
         self._link.post("evidence", partial(aged, evidence, taken), delay=random.random() * spread)
         return sum(1 for stack in stacks if stack.method)
+
+    def _ask_nccl(self, current: Attempt, incident: str | None) -> _Asked | None:
+        """Ask NCCL about the job, beside the stacks; None: other nodes do that."""
+        live = [rank for rank in current.ranks if rank.code is None]
+        if not live or min(rank.rank for rank in live) >= ASKING_NODES * len(current.ranks):
+            return None
+        node, link = self._node, self._link
+
+        def too_late(report: RasReport) -> None:
+            if link is not None:
+                taken = time.monotonic()
+                evidence = Evidence(node, current.number, incident, (), ras=report)
+                link.post("evidence", partial(aged, evidence, taken))
+
+        return _Asked([rank.pid for rank in live], too_late)
 
     def watch(self, seconds: float, incident: str | None) -> None:
         """Look at the live ranks every few seconds, and post what they do; see :meth:`RankWatch.watch`."""
@@ -96,3 +129,35 @@ class EvidenceTaker:
         """Show what a slow rank does that a fast one of this node does not; see :class:`SlowLook`."""
         if (current := self._files.current) is not None:
             self._slow_look.begin(current, rank)
+
+
+class _Asked:
+    """A question to NCCL under way, on a thread of its own. An answer that nobody awaits any more is passed on."""
+
+    def __init__(self, pids: Sequence[int], too_late: Callable[[RasReport], None]) -> None:
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._report: RasReport | None = None
+        self._awaited = True
+        self._too_late = too_late
+        threading.Thread(target=self._ask, args=(pids,), name="rankwatch-ras", daemon=True).start()
+
+    def within(self, seconds: float) -> RasReport | None:
+        """The answer, if it comes in time."""
+        self._done.wait(max(0.0, seconds))
+        with self._lock:
+            self._awaited = False
+            return self._report
+
+    def _ask(self, pids: Sequence[int]) -> None:
+        try:
+            report = ras.ask(pids, time.monotonic() + ras.SECONDS)
+        except Exception:  # noqa: BLE001 - thread boundary
+            logger.exception("asking NCCL about the job failed")
+            report = None
+        with self._lock:
+            self._report = report
+            late = not self._awaited
+        self._done.set()
+        if late and report is not None:
+            self._too_late(report)

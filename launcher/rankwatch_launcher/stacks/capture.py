@@ -38,6 +38,7 @@ from typing import Final, TypeVar
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import Collective, RankStack
+from rankwatch.contract.text import decoded
 from rankwatch_launcher import procfs
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.stacks import collectives, formats
@@ -133,17 +134,20 @@ class StackReader:
                 logger.debug("py-spy did not read this process at try %d: %s", attempt + 1, error)
                 time.sleep(_PROBE_PAUSE)
 
-    def capture(self, targets: Sequence[Target], deadline: float, *, last: bool) -> tuple[RankStack, ...]:
+    def capture(
+        self, targets: Sequence[Target], deadline: float, *, last: bool, dumps: dict[int, bytes] | None = None
+    ) -> tuple[RankStack, ...]:
         """Capture the stacks of all targets at once.
 
         Args:
             targets: the live ranks.
             deadline: seconds from now, at most :data:`MAX_SECONDS`; a rank that takes longer is reported as an error.
             last: the ranks are killed next, so a stopped one may be continued to write its own stack.
+            dumps: takes what the flight recorder of each rank holds, as JSON.
         """
         deadline = min(deadline, MAX_SECONDS)
         until = time.monotonic() + deadline
-        taken = run_all(until + 0.1, [(t.rank, partial(self._one, t, until, last)) for t in targets])
+        taken = run_all(until + 0.1, [(t.rank, partial(self._one, t, until, last, dumps)) for t in targets])
         late = f"no stack within {deadline:g} s"
         return formats.bounded([taken.get(t.rank) or _failed(t, late) for t in targets])
 
@@ -177,11 +181,11 @@ class StackReader:
         taken = run_all(until + 0.1, [(t.rank, partial(one, t)) for t in targets])
         return threads, tuple(taken.get(t.rank) or _failed(t, "no stack in time") for t in targets)
 
-    def _one(self, target: Target, until: float, last: bool) -> RankStack:
+    def _one(self, target: Target, until: float, last: bool, dumps: dict[int, bytes] | None) -> RankStack:
         state = procfs.process_state(target.pid)
         if state is ProcessState.EXITED:
             return replace(_failed(target, "the process is gone"), process_state=state)
-        positions = () if state is ProcessState.STOPPED else _collectives(target, until)
+        positions = () if state is ProcessState.STOPPED else _collectives(target, until, dumps)
         return replace(self._stack(target, state, until, last), process_state=state, collectives=positions)
 
     def _stack(self, target: Target, state: ProcessState, until: float, last: bool) -> RankStack:
@@ -245,7 +249,7 @@ def run_all(until: float, tasks: Sequence[tuple[int, Callable[[], T]]]) -> dict[
     return taken
 
 
-def _collectives(target: Target, until: float) -> tuple[Collective, ...]:
+def _collectives(target: Target, until: float, dumps: dict[int, bytes] | None = None) -> tuple[Collective, ...]:
     path = target.control_plane
     if path is None:
         return ()
@@ -253,7 +257,10 @@ def _collectives(target: Target, until: float) -> tuple[Collective, ...]:
         with target.entering() as allowed:
             if not allowed:
                 return ()
-            return collectives.of_rank(path, min(until, time.monotonic() + COLLECTIVES_SECONDS))
+            dump = collectives.dump(path, min(until, time.monotonic() + COLLECTIVES_SECONDS))
+        if dumps is not None:
+            dumps[target.rank] = dump
+        return collectives.from_flight_recorder(decoded(dump))
     except (OSError, ValueError) as error:
         logger.debug("the collectives of rank %d are unknown: %s", target.rank, error)
         return ()

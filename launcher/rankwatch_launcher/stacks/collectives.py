@@ -67,6 +67,16 @@ def query(path: Path, what: str, until: float) -> bytes:
     return bytes(found)
 
 
+def dump(path: Path, until: float) -> bytes:
+    """What the flight recorder of a rank holds, as JSON; ``until`` is on the monotonic clock.
+
+    Raises:
+        OSError: no answer in time.
+        ValueError: the answer is an error, or too large.
+    """
+    return query(path, FLIGHT_RECORDER, until)
+
+
 def of_rank(path: Path, until: float) -> tuple[Collective, ...]:
     """The progress of each process group of a rank; ``until`` is on the monotonic clock.
 
@@ -74,7 +84,7 @@ def of_rank(path: Path, until: float) -> tuple[Collective, ...]:
         OSError: no answer in time.
         ValueError: the answer is not the flight recorder's.
     """
-    return from_flight_recorder(decoded(query(path, FLIGHT_RECORDER, until)))
+    return from_flight_recorder(decoded(dump(path, until)))
 
 
 def from_flight_recorder(recorded: Any) -> tuple[Collective, ...]:

@@ -35,7 +35,7 @@ from rankwatch_monitor.core.events import (
     RankIdentity,
     RankReport,
 )
-from rankwatch_monitor.core.hang import proof
+from rankwatch_monitor.core.hang import nccl, proof
 from rankwatch_monitor.core.incident import notices
 from rankwatch_monitor.core.incident.state_machine import (
     DirectiveRefused,
@@ -43,7 +43,7 @@ from rankwatch_monitor.core.incident.state_machine import (
     NodeFailedChecks,
     transition,
 )
-from rankwatch_monitor.core.incident_record import NodeChecked, find_incident
+from rankwatch_monitor.core.incident_record import NcclAnswer, NodeChecked, find_incident
 from rankwatch_monitor.core.inferred_progress import infer
 from rankwatch_monitor.core.job import Ending, Job, Node, StopRequest
 from rankwatch_monitor.core.ranks import ALIVE, EXITED, PROCESS_CODES, UNINTERRUPTIBLE
@@ -416,5 +416,13 @@ def _evidence(job: Job, evidence: Evidence, now: float) -> None:
         if incident.attempt != job.attempt or not incident.undecided:
             return  # the ranks go on, or are about to end
         proof.record(job.columns, evidence.stacks, at)
-    received = EvidenceReceived(evidence.node, tuple(evidence.stacks), at, evidence.look, tuple(evidence.logs))
+    answer = None
+    if evidence.ras is not None:
+        own = incident.attempt == job.attempt == evidence.attempt  # else other processes have these pids, or numbers
+        accused = nccl.accused([evidence.ras], job.columns) if own else ()
+        host = job.nodes[evidence.node].registration.host if evidence.node in job.nodes else ""
+        answer = NcclAnswer(evidence.node, host, evidence.ras, tuple(culprit.rank for culprit in accused))
+    received = EvidenceReceived(
+        evidence.node, tuple(evidence.stacks), at, evidence.look, tuple(evidence.logs), answer, tuple(evidence.dumps)
+    )
     transition(incident, received, now)

@@ -218,6 +218,35 @@ class Outside:
     kind: Literal["outside"] = "outside"
 
 
+class Launched(NamedTuple):
+    """How many operations of one kind a rank has launched in a communicator of NCCL, and others there."""
+
+    kind: str
+    """As NCCL calls it; ``collective``: of any."""
+    own: int
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
+class NcclBehind:
+    """NCCL itself reports that it has launched fewer or other operations than ``ranks`` ranks of a communicator."""
+
+    communicator: str
+    kinds: tuple[Launched, ...]
+    """The first that differ."""
+    ranks: int
+    kind: Literal["nccl_behind"] = "nccl_behind"
+
+
+@dataclass(frozen=True, slots=True)
+class NcclUnreachable:
+    """NCCL itself reports that it does not reach its process."""
+
+    dead: bool
+    """For so long that it considers it dead."""
+    kind: Literal["nccl_unreachable"] = "nccl_unreachable"
+
+
 @dataclass(frozen=True, slots=True)
 class PastLimit:
     """It is past its limit, and no other rank is: these are within theirs, have ended, or there are none."""
@@ -256,7 +285,7 @@ class Rejected:
 
 Cause = (
     Exited | Stopped | Leaving | NeverStarted | InKernel | GilHeld | NodeLost | NodeSilent | Silent | OtherCall
-    | OtherSite | NotEntered | Behind | Outside | PastLimit | Watched | Slow | Rejected
+    | OtherSite | NotEntered | Behind | Outside | NcclBehind | NcclUnreachable | PastLimit | Watched | Slow | Rejected
 )  # fmt: skip
 
 
@@ -276,6 +305,8 @@ def class_of(cause: Cause) -> CulpritClass:
         case NodeLost() | NodeSilent() | Silent():
             return CulpritClass.HOST_SILENT
         case Leaving() | OtherCall() | OtherSite() | NotEntered() | Behind() | Outside() | PastLimit() | Watched():
+            return CulpritClass.BEHIND
+        case NcclBehind() | NcclUnreachable():
             return CulpritClass.BEHIND
         case Slow():
             return CulpritClass.STRAGGLER
@@ -335,10 +366,19 @@ class Apart:
 
 
 @dataclass(frozen=True, slots=True)
+class Disagreed:
+    """Our evidence blames other ranks than NCCL's own answer does."""
+
+    ours: Some
+    nccl: Some
+    kind: Literal["disagreed"] = "disagreed"
+
+
+@dataclass(frozen=True, slots=True)
 class Unnamed:
     """Why no rank is named."""
 
-    why: StacksFollow | DifferentCalls | Circle | AllAlike | Apart
+    why: StacksFollow | DifferentCalls | Circle | AllAlike | Apart | Disagreed
     unanswered: tuple[str, ...] = ()
     """Hosts whose launchers sent no stacks in time."""
     asleep: int = 0

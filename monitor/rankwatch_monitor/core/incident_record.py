@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from rankwatch.cli.formatting import count
 from rankwatch.contract.enums import Action, Proof, VerdictKind
 from rankwatch.contract.messages import Evidence, RankLog, Wait
+from rankwatch.contract.nccl_ras import RasReport
 from rankwatch.contract.node_checks import CheckResult
 from rankwatch.contract.node_checks import sentence as sentence_of_check
 from rankwatch_monitor.core.cause import Detection, Shown, Unnamed
@@ -168,6 +169,32 @@ def shown_check(result: CheckResult) -> dict[str, Any]:
     }
 
 
+class Witness(StrEnum):
+    """How an answer of NCCL stands to an incident."""
+
+    AGREES = "agrees"
+    """It accuses a rank that the incident blames."""
+    OTHERS = "others"
+    """It accuses other ranks than the incident blames, or the incident blames none because of it."""
+    NOBODY = "nobody"
+    """It accuses no rank that is known."""
+
+
+MOST_ANSWERS: Final = 2
+"""Nodes whose launchers ask NCCL about the job are no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class NcclAnswer:
+    """What NCCL answered the launcher of one node about the whole job."""
+
+    node: str
+    host: str
+    report: RasReport
+    accused: tuple[int, ...] = ()
+    """Ranks that this answer alone accuses; see :mod:`.hang.nccl`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Incident:
     """One fault, or one order of a person, from detection to recovery. Field names are those of the stored JSON."""
@@ -236,6 +263,10 @@ class Incident:
     """Ends of the logs of the first ranks that failed; see :data:`~rankwatch.contract.messages.LOGGED_RANKS`."""
     node_checks: tuple[NodeChecked, ...] = ()
     """Nodes that failed a check while it was open, at most :data:`MOST_NODES_CHECKED`."""
+    dumps: Mapping[int, int] = field(default_factory=dict)
+    """Characters of the stored flight recorder dump of each rank; of an older incident they were removed."""
+    nccl: tuple[NcclAnswer, ...] = ()
+    """What NCCL itself answers about the job's communicators: of each node that asked the newest, the newest last."""
 
     @property
     def section(self) -> str | None:

@@ -41,13 +41,13 @@ from rankwatch.contract.job_id import usable
 from rankwatch.contract.messages import NodeRegistration, RankStack, Wait
 from rankwatch.contract.peers import waiting_call
 from rankwatch_monitor.core.cause import Detection, Shown, Site
-from rankwatch_monitor.core.hang import proof
+from rankwatch_monitor.core.hang import nccl, proof
 from rankwatch_monitor.core.hang.blame import blame
 from rankwatch_monitor.core.hang.proof import Decision
 from rankwatch_monitor.core.hang.stacks import Stacks, call_site, site_of
 from rankwatch_monitor.core.hang.verdict import Blame, Common, Culprit, Verdicts, culprit_of
 from rankwatch_monitor.core.incident import state_machine as machine
-from rankwatch_monitor.core.incident_record import Incident, Timeline, Withheld
+from rankwatch_monitor.core.incident_record import MOST_ANSWERS, Incident, NcclAnswer, Timeline, Withheld
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, PROCESS_CODES, PROOFS
 from rankwatch_monitor.core.views.advice.playbook import advice
@@ -176,6 +176,14 @@ class _Case:
         self.name, self.silent = name, tuple(silent)
         self.seen = [one_of_each[rank] for rank in sorted(one_of_each)]
         self.exits = [(report, end) for report, end in exits if end.rank >= 0]
+        users = {rank.user for _, rank in self.seen}
+        hosts = {report.host: report for report, _ in seen}.values()
+        self.answers = [
+            (report.host, each.report.bounded())
+            for report in hosts
+            for each in report.nccl
+            if each.job == name and each.user in users
+        ]
         numbers = [*one_of_each, *(end.rank for _, end in self.exits)]
         self.size = max(1 + max(numbers, default=0), *(rank.world_size for _, rank in self.seen), 1)
         self._attempt = newest
@@ -379,7 +387,15 @@ class _Case:
         zero, elapsed, since = (np.full(number, value) for value in (0.0, self.seconds, began))
         verdicts = Verdicts(np.array(ranks, dtype=np.int64), zero, elapsed, since, [common])
         progress = self.stacks.group_progress()
-        return blame(self.job.columns, verdicts, self.stacks.groups(), progress=progress, without_stacks=self.silent)
+        named = nccl.accused([answer for _, answer in self.answers], self.job.columns)
+        return blame(
+            self.job.columns,
+            verdicts,
+            self.stacks.groups(),
+            progress=progress,
+            without_stacks=self.silent,
+            nccl=named,
+        )
 
     def _waits(self) -> dict[int, Wait]:
         usages = ((rank.rank, rank.stack.usage) for _, rank in self.seen)
@@ -463,6 +479,10 @@ class _Case:
             by_host.setdefault(report.host, []).append(rank.stack)
         for host, stacks in by_host.items():
             machine.transition(incident, machine.EvidenceReceived(host, tuple(stacks), self.at, look=1), self.at)
+        for host, answer in self.answers[-MOST_ANSWERS:]:
+            accused = tuple(culprit.rank for culprit in nccl.accused([answer], self.job.columns))
+            given = NcclAnswer(host, host, answer, accused)
+            machine.transition(incident, machine.EvidenceReceived(host, (), self.at, look=1, nccl=given), self.at)
         affected = tuple(sorted({*(rank.rank for _, rank in self.seen), *(each.rank for each in blamed.culprits)}))
         diagnosis = machine.Diagnosis(kind, text, began, found, blamed.culprits, blamed.why_none, affected)
         machine.transition(incident, machine.Recorded(words.NOT_WATCHED, Withheld.NO_LAUNCHER, diagnosis), self.at)

@@ -74,7 +74,7 @@ class Answers(NamedTuple):
 
 def here(flags: Sequence[str]) -> list[Place]:
     """This node."""
-    return [Place(os.uname().nodename, (*own_python(*COLLECTOR), "--report", "-", *flags))]
+    return [Place(os.uname().nodename, (*own_python(*COLLECTOR), "--report", "-", "--alone", *flags))]
 
 
 def by_ssh(hosts: Iterable[str], flags: Sequence[str], remote: str | None) -> list[Place]:

@@ -15,6 +15,7 @@ from rankwatch.contract.peers import waits_for_peers
 from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.hang.stacks import StackGroup, site_of
 from rankwatch_monitor.core.hang.verdict import culprits_to_json
+from rankwatch_monitor.core.views import nccl_answers
 from rankwatch_monitor.core.words.causes import place, waits_for
 from rankwatch_monitor.diagnose import words
 from rankwatch_monitor.diagnose.judge import Judged, Verdict
@@ -62,6 +63,8 @@ def _of_job(judged: Judged, room: int) -> list[str]:
     if judged.verdict is Verdict.SLOW:
         return [*head, *_rows(judged), *gpus, *todo]
     head += [] if judged.verdict is Verdict.HEALTHY else wrapped(words.ends(judged.decision.proof, _wait(judged)), "")
+    answers = [] if judged.incident is None else nccl_answers.shown(judged.incident)
+    head += [line for each in answers for line in wrapped(f"{each['text']}: {'; '.join(each['lines'][:2])}.", "")]
     groups = _groups(judged)
     log = _log(judged)
     stacks = _stacks(judged, room - len(head) - len(todo) - len(groups) - len(gpus) - len(log))
@@ -243,6 +246,7 @@ def _job_to_json(judged: Judged) -> dict[str, Any]:
         ],
         "ranks": [_rank_to_json(each) for each in judged.ranks],
         "advice": None if judged.advice is None else judged.advice.to_json(),
+        "nccl": [] if judged.incident is None else nccl_answers.shown(judged.incident),
     }
 
 

@@ -13,7 +13,17 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
-from rankwatch_monitor.core.views import digest, incident_view, job_view, kernel_view, rank_logs, rankings, responses
+from rankwatch_monitor.core.views import (
+    digest,
+    flight_dumps,
+    incident_view,
+    job_view,
+    kernel_view,
+    nccl_answers,
+    rank_logs,
+    rankings,
+    responses,
+)
 from rankwatch_monitor.core.views.account import clauses, unsaved_log
 from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.named_hosts import named_hosts
@@ -22,6 +32,7 @@ from rankwatch_monitor.core.views.vitals import vitals
 from rankwatch_monitor.http.auth import Grant, grant_of
 from rankwatch_monitor.http.unchanged import answer
 from rankwatch_monitor.publish.text import report, scores_report
+from rankwatch_monitor.service import flight_dumps as stored_dumps
 from rankwatch_monitor.service.monitor import Monitor
 
 DIGEST_SECONDS = 12 * 3600.0
@@ -64,7 +75,7 @@ async def _ranks_of_large(job: Job, now: float, one_slice: asyncio.Lock) -> Asyn
 def job_routes(monitor: Monitor) -> APIRouter:
     """``GET /jobs`` and what is below it."""
     routes = APIRouter(tags=["jobs"])
-    one_slice = asyncio.Lock()
+    one_slice, one_archive = asyncio.Lock(), asyncio.Lock()
 
     @routes.get("/jobs", summary="All jobs, the newest first")
     async def jobs(request: Request) -> responses.Jobs:
@@ -157,11 +168,30 @@ def job_routes(monitor: Monitor) -> APIRouter:
             "stack_groups": job_view.stack_groups(incident),
             "stack_errors": stack_errors(job, incident),
             **rank_logs.shown(job, incident),
+            "flight_dumps": flight_dumps.shown(job, incident),
+            "nccl": nccl_answers.shown(incident),
             "collectives": [
                 cast("responses.GroupProgress", {**f._asdict(), "ranks": list(f.ranks)})
                 for f in incident.stacks.group_progress()[:PROGRESS_SHOWN]
             ],
         }
+
+    @routes.get(
+        "/jobs/{job_id}/incidents/{incident_id}/flight-recorder",
+        summary="Dumps of torch's flight recorder, a ZIP archive with a file of JSON for each rank",
+        response_class=Response,
+    )
+    async def flight_recorder(job_id: str, incident_id: str) -> Response:
+        incident = monitor.incident(job_id, incident_id)
+        kept = None if incident is None else flight_dumps.shown(monitor.job(job_id), incident)
+        if incident is None or kept is None:
+            raise HTTPException(404, f"job {job_id!r} has no dumps of an incident {incident_id[:200]!r}")
+        async with one_archive:
+            found = await stored_dumps.archive(monitor.repository, incident)
+        if found is None:
+            raise HTTPException(503, "the dumps cannot be read from the database")
+        named = {"Content-Disposition": 'attachment; filename="flight-recorder.zip"'}
+        return Response(found, media_type="application/zip", headers=named)
 
     return routes
 

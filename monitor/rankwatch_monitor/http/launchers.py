@@ -118,8 +118,11 @@ class LauncherMessages:
         previous = job.previous.world_size if job.previous is not None else 0
         if world := max(job.world_size, len(job.columns), previous):
             stacks = tuple(stack for stack in captured.stacks if stack.rank < world)
-            captured = replace(captured, stacks=stacks, logs=tuple(log for log in captured.logs if log.rank < world))
-        ranks = [*(stack.rank for stack in captured.stacks), *(log.rank for log in captured.logs)]
+            logs = tuple(log for log in captured.logs if log.rank < world)
+            dumps = tuple(dump for dump in captured.dumps if dump.rank < world)
+            captured = replace(captured, stacks=stacks, logs=logs, dumps=dumps)
+        named = (captured.stacks, captured.logs, captured.dumps)
+        ranks = [each.rank for group in named for each in group]
         _check_ranks(ranks, self._top_rank)
         known_node(job, captured.node)
         captured = clean_evidence(captured)

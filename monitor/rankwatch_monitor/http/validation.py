@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from fastapi import HTTPException
 
-from rankwatch.contract import text
+from rankwatch.contract import flight, text
 from rankwatch.contract.messages import (
     DirectiveAck,
     Evidence,
@@ -27,8 +27,8 @@ from rankwatch.contract.node_checks import MAX_CHECKS
 LARGEST: Final = 2**63 - 1
 """The largest value of a column over ranks."""
 SIGNED: Final = ("exit_code",)
-FROM_MINUS_ONE: Final = ("enqueued", "completed")
-"""Sequence numbers; -1: there is none."""
+FROM_MINUS_ONE: Final = ("enqueued", "completed", "member", "pid")
+"""Numbers of which -1 means that there is none, or that it is unknown."""
 DEEPEST: Final = 8
 """Levels of mappings and lists within each other."""
 NAMES: Final = ("node", "host", "job_name", "lost_node", "signal", "incident_id")
@@ -41,7 +41,7 @@ CODES: Final = ("signal", "no_restart", "notice")
 """Short text that a newer launcher may know more of; :func:`clean` cuts it."""
 LONGER: Final = 64
 """Sentences and long names may be longer than names by this factor."""
-OF_ANY_LENGTH: Final = frozenset((*SENTENCES, *CODES, "error", "lines", "target", "through"))
+OF_ANY_LENGTH: Final = frozenset((*SENTENCES, *CODES, "error", "lines", "target", "through", "data"))
 """The core cuts ``error`` and ``lines``, :func:`clean_evidence` what follows."""
 Message = TypeVar("Message", ProcessEvent, NodeObservation, DirectiveAck, NodeRegistration)
 _names_of: Final[dict[type, tuple[str, ...]]] = {}
@@ -143,6 +143,10 @@ def clean_evidence(captured: Evidence) -> Evidence:
         captured,
         stacks=tuple(_clean_stack(stack) for stack in captured.stacks),
         logs=tuple(log.bounded() for log in captured.logs),
+        dumps=tuple(
+            replace(each, size=len(each.data)) for each in captured.dumps if 0 < len(each.data) <= flight.MAX_DATA
+        )[: flight.MAX_RANKS],
+        ras=None if captured.ras is None else captured.ras.bounded(),
     )
 
 

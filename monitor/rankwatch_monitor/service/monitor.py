@@ -42,7 +42,7 @@ from rankwatch_monitor.ingest.routes import RefusedReport
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 from rankwatch_monitor.publish.publisher import Publishing
 from rankwatch_monitor.publish.text.scores_report import scores_log
-from rankwatch_monitor.service import trend
+from rankwatch_monitor.service import flight_dumps, trend
 from rankwatch_monitor.service.broker import DirectiveBroker
 from rankwatch_monitor.service.ownership import Ownership
 from rankwatch_monitor.service.persistence import Persistence
@@ -252,6 +252,8 @@ class Monitor:
         self.make_room(job_id, max(map(claimed_ranks, events)))
         now = self.clock.now()
         for event in events:
+            if isinstance(event, Evidence):
+                event = flight_dumps.keep(self.repository, job, event)
             if _replaces_a_crash(job, event):
                 self._evaluate(job, now)  # which is expensive, so it was left to the next tick
             self._apply(job, event, now)

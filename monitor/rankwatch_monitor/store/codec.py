@@ -31,6 +31,7 @@ from rankwatch_monitor.core.hang.verdict import Culprit, causes_to_json
 from rankwatch_monitor.core.incident_record import (
     Ended,
     Incident,
+    NcclAnswer,
     NodeChecked,
     Phase,
     RankWait,
@@ -210,6 +211,8 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
             "heard_nodes": sorted(nodes),
             "logs": [asdict(log) for log in body["logs"]],
             "node_checks": [asdict(each) for each in body["node_checks"]],
+            "dumps": {str(rank): size for rank, size in body["dumps"].items()},
+            "nccl": [asdict(each) for each in body["nccl"]],
             "waits": [[each.rank, asdict(each.wait), *each[2:]] for each in body["waits"]],
         }
 
@@ -231,6 +234,8 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
     body["heard_nodes"] = set(body["heard_nodes"])
     body["logs"] = tuple(read(RankLog, log) for log in body["logs"])
     body["node_checks"] = tuple(read(NodeChecked, each) for each in body.get("node_checks", ()))
+    body["dumps"] = {int(rank): size for rank, size in body.get("dumps", {}).items()}
+    body["nccl"] = tuple(read(NcclAnswer, each) for each in body.get("nccl", ()))
     body["waits"] = tuple(RankWait(rank, read(Wait, wait), *more) for rank, wait, *more in body["waits"])
     body["stacks"] = Stacks.of_json(body["stacks"])
     return Incident(**_known(Incident, body))

@@ -17,6 +17,7 @@ CHUNK: Final = 500
 """Rows deleted in one transaction at most, which takes some milliseconds."""
 _PARTS: Final = (
     (schema.incidents, schema.incidents.c.job_id),
+    (schema.flight_dumps, schema.flight_dumps.c.job_id),
     (schema.transitions, schema.transitions.c.job_id),
     (schema.directives, schema.directives.c.job_id),
     (schema.messages, schema.messages.c.job_id),

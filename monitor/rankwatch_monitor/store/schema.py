@@ -30,6 +30,17 @@ incidents: Final = Table(
     Index("incidents_of_job", "job_id", "opened_at"),
 )
 
+flight_dumps: Final = Table(
+    "flight_dumps",
+    metadata,
+    Column("incident_id", String, primary_key=True),
+    Column("rank", Integer, primary_key=True, autoincrement=False),
+    Column("job_id", String, nullable=False),
+    Column("body", JSON, nullable=False),
+    Index("flight_dumps_of_job", "job_id"),
+)
+"""What the flight recorder of each rank held, of a job's newest incidents: JSON, compressed, in base64."""
+
 transitions: Final = Table(
     "transitions",
     metadata,

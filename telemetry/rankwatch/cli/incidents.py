@@ -8,9 +8,11 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from rankwatch.cli import flight_dumps
 from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.cli.formatting import (
     PHASES,
@@ -28,6 +30,7 @@ from rankwatch.cli.hosts import without_domains
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.status.render import advice_lines, incident_lines
 from rankwatch.cli.terminal import Cell, Column, Terminal, cell_width, cut, cut_front, terminal_of
+from rankwatch.contract.flight import FILE
 from rankwatch.contract.text import operands
 from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
 
@@ -48,10 +51,15 @@ Json = Mapping[str, Any]
 def incidents(argv: Sequence[str]) -> int:
     """List a job's incidents with what each phase took, or show one with its stacks."""
     arguments = parser(os.environ).parse_args(argv)
+    if arguments.flight_recorder is not None and arguments.id is None:
+        sys.stderr.write(f"{COMMAND}: --flight-recorder needs the ID of an incident\n")
+        return EXIT_WRONG
 
     def ask(client: MonitorClient, job: str) -> str:
         try:
             found = _listed(client, job) if arguments.id is None else _one(client, job, arguments.id)
+            if arguments.flight_recorder is not None:
+                return _written(client, job, found, arguments.flight_recorder)
             if arguments.json:
                 return json.dumps(found, indent=2) + "\n"
             terminal = terminal_of(sys.stdout)
@@ -104,6 +112,13 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
     for each in incident["node_checks"]:
         node = each["host"] or each["node"]
         lines += terminal.wrapped(f"node {node} fails its check: {each['text']}", "  ", "warning")
+    if kept := incident["flight_dumps"]:
+        size = f"{count(len(kept['ranks']), 'rank')}, {kept['bytes'] / 1e6:.1f} MB"
+        how = f"'{COMMAND} {operands(incident['job_id'], incident['id'])} --flight-recorder FOLDER' writes them"
+        lines += terminal.wrapped(f"flight recorder dumps of {size}: {how}", "  ")
+    for each in incident["nccl"]:
+        lines += terminal.wrapped(each["text"], "  ")
+        lines += [line for words in each["lines"] for line in terminal.wrapped(words, "    ", "dim")]
     groups, errors = incident["stack_groups"], incident["stack_errors"]
     if groups or errors:
         lines += ["", "STACKS, the innermost frame first"]
@@ -232,4 +247,24 @@ def parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     add_flags(made, variables)
     made.add_argument("id", nargs="?", metavar="ID", help="one incident: its id, or a unique beginning or end of it")
     made.add_argument("--json", action="store_true", help="print JSON")
+    made.add_argument(
+        "--flight-recorder",
+        type=Path,
+        metavar="FOLDER",
+        help="with an ID: write what the flight recorders of the ranks held there, as torch's 'torchfrtrace' reads it",
+    )
     return made
+
+
+def _written(client: MonitorClient, job: str, incident: Json, folder: Path) -> str:
+    kept = incident["flight_dumps"]
+    if kept is None:
+        raise MonitorError(f"no flight recorder dumps of incident {incident['id']} are kept", EXIT_WRONG)
+    world_size = int(client.read(path_of(job))["world_size"])
+    archive = client.get(f"{path_of(job)}/incidents/{quote(incident['id'], safe='')}/flight-recorder")
+    try:
+        written = flight_dumps.write(archive, folder, world_size)
+    except (ValueError, OSError) as error:
+        raise MonitorError(f"the dumps cannot be written to {folder}: {error}", EXIT_WRONG) from None
+    what = f"{count(len(written), 'dump')} written to {folder}"
+    return f"{what}; read them: torchfrtrace {operands(str(folder))} --prefix {FILE}\n"

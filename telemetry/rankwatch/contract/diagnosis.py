@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rankwatch.contract.messages import Frame, RankLog, RankStack
+from rankwatch.contract.nccl_ras import RasReport
 
 
 class Hindrance(StrEnum):
@@ -154,6 +155,15 @@ class SeenExit:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenNccl:
+    """What NCCL itself reported of a job, by a rank of this node."""
+
+    job: str
+    report: RasReport
+    user: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class NodeReport:
     """What the collector has seen of one node."""
 
@@ -165,4 +175,5 @@ class NodeReport:
     ranks: tuple[SeenRank, ...] = ()
     exits: tuple[SeenExit, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
+    nccl: tuple[SeenNccl, ...] = ()
     version: int = 1

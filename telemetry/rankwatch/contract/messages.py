@@ -15,6 +15,8 @@ from types import NoneType, UnionType
 from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from rankwatch.contract.enums import AckState, DirectiveKind, NodeRole, ProcessEventKind, ProcessState, WaitKind
+from rankwatch.contract.flight import FlightDump
+from rankwatch.contract.nccl_ras import RasReport
 from rankwatch.contract.node_checks import CheckResult
 from rankwatch.contract.text import decoded, one_line
 
@@ -362,6 +364,10 @@ class Evidence:
     """Of a watch: which look at the ranks it is, from 1; 0: stacks that were asked for once."""
     logs: tuple[RankLog, ...] = ()
     """Of a crash: the logs of the first ranks of this node that failed."""
+    dumps: tuple[FlightDump, ...] = ()
+    """What the flight recorders of its ranks held."""
+    ras: RasReport | None = None
+    """What NCCL itself reports of the job, where a rank of this node could be asked."""
 
 
 T = TypeVar("T")

@@ -24,6 +24,7 @@ from rankwatch.contract.enums import (
 )
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.messages import Directive, Frame, NodeRegistration, ProcessEvent, RankStack, Wait
+from rankwatch.contract.nccl_ras import RasCommunicator, RasFailure, RasProcess, RasProgress, RasReport
 from rankwatch.contract.node_checks import CheckResult, CheckState
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.cause import (
@@ -34,11 +35,15 @@ from rankwatch_monitor.core.cause import (
     Circle,
     Detection,
     DifferentCalls,
+    Disagreed,
     Exited,
     Followed,
     GilHeld,
     InKernel,
+    Launched,
     Made,
+    NcclBehind,
+    NcclUnreachable,
     NeverStarted,
     NodeLost,
     NodeSilent,
@@ -60,7 +65,7 @@ from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations, SectionDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit
-from rankwatch_monitor.core.incident_record import Ended, Incident, NodeChecked, Phase, Timeline, Withheld
+from rankwatch_monitor.core.incident_record import Ended, Incident, NcclAnswer, NodeChecked, Phase, Timeline, Withheld
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest
 from rankwatch_monitor.core.rank_runs import RankRuns
 from rankwatch_monitor.store.codec import (
@@ -106,6 +111,8 @@ causes = st.one_of(
     st.builds(PastLimit, st.sampled_from(["within", "ended", "none"])),
     st.builds(Watched, proofs, waits, sites, whole),
     st.builds(Slow, words),
+    st.builds(NcclBehind, words, st.lists(st.builds(Launched, words, whole, whole), max_size=2).map(tuple), whole),
+    st.builds(NcclUnreachable, st.booleans()),
 )
 whys = st.one_of(
     st.just(StacksFollow()),
@@ -113,6 +120,7 @@ whys = st.one_of(
     st.builds(Circle, some, st.lists(st.tuples(calls, some), max_size=2).map(tuple)),
     st.builds(AllAlike, st.none() | calls, words, st.booleans()),
     st.builds(Apart, st.booleans()),
+    st.builds(Disagreed, some, some),
 )
 followed = st.none() | st.builds(Followed, whole, words, st.builds(Exited, whole), whole)
 detections = st.builds(
@@ -120,6 +128,19 @@ detections = st.builds(
     st.sampled_from(LimitSource), whole, st.booleans(), followed,
 )  # fmt: skip
 results = st.builds(CheckResult, names, st.sampled_from(CheckState), words, st.dictionaries(names, words, max_size=2))
+processes = st.lists(st.builds(RasProcess, words, whole, whole, st.booleans()), max_size=2).map(tuple)
+progress = st.builds(RasProgress, st.dictionaries(words, whole, max_size=2), whole, processes)
+failures = st.builds(RasFailure, words, whole, processes)
+communicators = st.builds(
+    RasCommunicator,
+    words,
+    whole,
+    st.lists(progress, max_size=2).map(tuple),
+    processes,
+    st.lists(failures, max_size=1).map(tuple),
+)
+reports = st.builds(RasReport, words, st.lists(communicators, max_size=2).map(tuple), whole, processes, whole)
+answers = st.builds(NcclAnswer, names, words, reports, st.lists(whole, max_size=2).map(tuple))
 incidents = st.builds(
     Incident,
     id=names,
@@ -151,6 +172,8 @@ incidents = st.builds(
     launch=whole,
     stacks=st.lists(stacks, max_size=3).map(Stacks.of),
     node_checks=st.lists(st.builds(NodeChecked, names, names, results), max_size=2).map(tuple),
+    dumps=st.dictionaries(st.integers(0, 255), whole, max_size=3),
+    nccl=st.lists(answers, max_size=2).map(tuple),
 )
 policies = st.builds(
     Policy,

@@ -131,6 +131,8 @@ def test_lines_fit_and_names_cannot_steer_the_terminal() -> None:
         "steps_lost": None,
         "timeline": {"since": None},
         "node_checks": [],
+        "nccl": [{"text": "NCCL \x1b[2J" + "x" * 99, "lines": ["y\x1b[2J" + "y" * 99]}],
+        "flight_dumps": {"ranks": [0], "bytes": 5, "path": "/"},
         "phases": [],
         "cost": {"seconds": 0.0, "since": 1e9},
         "lost_steps_s": None,

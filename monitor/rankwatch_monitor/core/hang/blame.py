@@ -26,7 +26,11 @@ Rules are tried from the strongest evidence to the weakest; the first that yield
     refused under load, the last one of a rank may show where it was a minute ago; then it is not compared.
 9.  A rank whose stack is outside every waiting call, while the stacks of the others are in one.
 10. A rank that exited with code 0, if all others wait for their peers.
-11. Otherwise all ranks are stuck in the same place, and none is blamed.
+11. A rank that NCCL itself accuses (``nccl``), where nothing before names one.
+12. Otherwise all ranks are stuck in the same place, and none is blamed.
+
+Where rules 5 to 10 name ranks and NCCL accuses others, none is blamed. What the kernel and the launchers know of
+processes and nodes (rules 0 to 4) stands, whatever NCCL answers.
 
 Missing evidence never makes a culprit: a rank whose stack could not be taken is only mentioned.
 """
@@ -51,6 +55,7 @@ from rankwatch_monitor.core.cause import (
     Circle,
     Detection,
     DifferentCalls,
+    Disagreed,
     Exited,
     Followed,
     GilHeld,
@@ -100,6 +105,7 @@ def blame(
     without_stacks: Sequence[str] = (),
     capturing: bool = False,
     shed: bool = False,
+    nccl: tuple[Culprit, ...] = (),
 ) -> Blame:
     """Name the culprits among the ranks of an attempt.
 
@@ -111,6 +117,7 @@ def blame(
         without_stacks: hosts whose launchers did not send stacks in time.
         capturing: stacks will follow, so without a culprit nothing is concluded yet.
         shed: reports of the job were refused under load, so that any of them may be late.
+        nccl: ranks that NCCL's own answers accuse, see :mod:`.nccl`.
     """
     for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
@@ -132,6 +139,11 @@ def blame(
             or (() if stalled and len(_live(columns)) > 1 else _alone(columns, verdicts, shed=shed))
         )
     culprits = culprits or _left(columns, groups)
+    if culprits and nccl and {c.rank for c in culprits}.isdisjoint(c.rank for c in nccl):
+        ours, theirs = (Some.of(sorted(c.rank for c in named)) for named in (culprits, nccl))
+        return Blame((), Unnamed(Disagreed(ours, theirs)))
+    if differing is None and not waiting.cycle:
+        culprits = culprits or nccl
     if culprits:
         return Blame(culprits)
     if capturing:

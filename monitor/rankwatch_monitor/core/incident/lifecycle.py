@@ -30,7 +30,7 @@ from rankwatch.contract.messages import Wait
 from rankwatch_monitor.core import attempts, node_loss, nodes, stall, straggler_detector
 from rankwatch_monitor.core.cause import OF_A_SECTION, OF_SILENCE, SIGABRT, Exited, Shown, Slow, Some
 from rankwatch_monitor.core.effects import Changed, Effect, Issue
-from rankwatch_monitor.core.hang import proof, standstill
+from rankwatch_monitor.core.hang import nccl, proof, standstill
 from rankwatch_monitor.core.hang.blame import behind_abort, blame, described, detection_of, follows_from_another
 from rankwatch_monitor.core.hang.confirmation import proven
 from rankwatch_monitor.core.hang.detect import configured_deadline, detect
@@ -397,6 +397,7 @@ def _diagnose(
         without_stacks=_without_stacks(job, incident),
         capturing=capturing,
         shed=now - job.shed_at < SHED_SECONDS,
+        nccl=nccl.accused([each.report for each in incident.nccl], job.columns),
     )
     if not renew and incident.reason and _already_stated(incident, blamed):
         return None

@@ -53,15 +53,18 @@ from typing import Any, Final, NamedTuple, assert_never
 
 from rankwatch.cli.formatting import capital, count
 from rankwatch.contract.enums import Action, VerdictKind, WaitKind
+from rankwatch.contract.flight import FlightDump
 from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack, Wait
 from rankwatch_monitor.core.cause import Detection, Rejected, Shown, Unnamed
 from rankwatch_monitor.core.effects import Changed
 from rankwatch_monitor.core.hang.verdict import Culprit, union
 from rankwatch_monitor.core.incident_record import (
     MAX_WAITS,
+    MOST_ANSWERS,
     MOST_NODES_CHECKED,
     Ended,
     Incident,
+    NcclAnswer,
     NodeChecked,
     Notice,
     Phase,
@@ -253,6 +256,10 @@ class EvidenceReceived(NamedTuple):
     look: int = 0
     """Of a watch: they were not asked for by a capture."""
     logs: tuple[RankLog, ...] = ()
+    nccl: NcclAnswer | None = None
+    """What NCCL answered it about the job."""
+    dumps: tuple[FlightDump, ...] = ()
+    """Of flight recorders, without their data, which is stored apart."""
 
 
 class NodeFailedChecks(NamedTuple):
@@ -551,7 +558,13 @@ def _take_evidence(incident: Incident, evidence: EvidenceReceived, now: float) -
     _take_waits(incident, evidence)
     if evidence.logs:
         _set(incident, logs=kept_logs((*incident.logs, *evidence.logs), [c.rank for c in incident.culprits]))
-    if evidence.look:
+    if evidence.dumps:
+        sizes = {**incident.dumps, **{each.rank: each.size for each in evidence.dumps}}
+        _set(incident, dumps=dict(sorted(sizes.items())))
+    if evidence.nccl is not None:
+        others = (each for each in incident.nccl if each.node != evidence.node)
+        _set(incident, nccl=(*others, evidence.nccl)[-MOST_ANSWERS:])
+    if evidence.look or (evidence.nccl is not None and not evidence.stacks):  # NCCL's answer came later than the stacks
         return
     if incident.timeline.captured is None and incident.phase in (Phase.ACTING, Phase.RECOVERING):
         # Of a crash: the launcher took them before it ended the ranks. Ages are rounded on the way.

@@ -24,6 +24,7 @@ from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.cause import (
     Behind,
     Exited,
+    NcclBehind,
     NodeLost,
     NodeSilent,
     NotEntered,
@@ -69,7 +70,7 @@ def headlines(incident: Incident) -> tuple[str, ...]:
 
 def _apart_from_its_cause(incident: Incident) -> str:
     """Where the one culprit is, if its cause does not state that; empty: it does, or that is not known."""
-    if len(incident.culprits) != 1 or not isinstance(incident.culprits[0].cause, NotEntered | PastLimit):
+    if len(incident.culprits) != 1 or not isinstance(incident.culprits[0].cause, NotEntered | NcclBehind | PastLimit):
         return ""
     return _site(incident, incident.culprits[0].rank)
 

@@ -27,7 +27,7 @@ from rankwatch.contract.enums import (
 )
 from rankwatch.contract.node_checks import CheckState
 from rankwatch_monitor.core import cause
-from rankwatch_monitor.core.incident_record import Ended, Phase, Withheld
+from rankwatch_monitor.core.incident_record import Ended, Phase, Withheld, Witness
 from rankwatch_monitor.core.slow_cause import Doubt
 
 # Named types of the description.
@@ -611,6 +611,32 @@ class Logs(TypedDict):
     """What shows the logs of the ranks that run now."""
 
 
+class NcclAnswer(TypedDict):
+    """What NCCL itself answered about the job's communicators when a launcher asked it."""
+
+    node: str
+    host: str
+    version: str
+    """Of NCCL."""
+    accused: list[int]
+    """Ranks that others wait for, by this answer alone."""
+    witness: Witness
+    text: str
+    """Whom it accuses, beside whom the incident blames, in one sentence."""
+    lines: list[str]
+    """The answer."""
+
+
+class FlightDumps(TypedDict):
+    """Dumps of torch's flight recorder that are kept with an incident."""
+
+    ranks: list[int]
+    bytes: int
+    """As they are stored, compressed."""
+    path: str
+    """Where they are read: a ZIP archive with a file of JSON for each rank."""
+
+
 class IncidentDetail(Incident, Logs):
     """One incident with its grouped stacks."""
 
@@ -618,6 +644,10 @@ class IncidentDetail(Incident, Logs):
     stack_groups: list[StackGroup]
     stack_errors: list[StackError]
     collectives: list[GroupProgress]
+    flight_dumps: FlightDumps | None
+    """Null: there are none, or no longer."""
+    nccl: list[NcclAnswer]
+    """Where NCCL could be asked (2.24 and newer): a second witness."""
 
 
 # Performance ----------------------------------------------------------------------------------------------------------

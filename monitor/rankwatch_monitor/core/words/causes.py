@@ -18,11 +18,14 @@ from rankwatch_monitor.core.cause import (
     Cause,
     Circle,
     DifferentCalls,
+    Disagreed,
     Exited,
     GilHeld,
     InKernel,
     Leaving,
     Made,
+    NcclBehind,
+    NcclUnreachable,
     NeverStarted,
     NodeLost,
     NodeSilent,
@@ -123,6 +126,17 @@ def predicate(cause: Cause, when: When = When.NOW, *, short: bool = False) -> Pa
         case Outside(site):
             where = "outside every call that waits for peers" if site is None else f"in {site.function} ({at(site)})"
             return (f"{v.be} {where}", f", while the others {v.wait} for their peers")
+        case NcclBehind(communicator, kinds, ranks):
+            own = ", ".join(launched(each.own, each.kind) for each in kinds)
+            most = ", ".join(launched(each.others, each.kind) for each in kinds)
+            where = "" if short else f" of NCCL's communicator {communicator}"
+            return (
+                f"{v.has} launched {own}{where}",
+                f", where {count(ranks, 'rank')} {'has' if ranks == 1 else 'have'} launched {most}",
+                "" if short else ", by NCCL's own count",
+            )
+        case NcclUnreachable(dead):
+            return (f"{v.does} not answer NCCL", " and is considered dead by it" if dead else "")
         case PastLimit(others):
             if others == "within":
                 return (f"{v.be} past its limit", f", and the other ranks {v.are} not")
@@ -136,6 +150,11 @@ def predicate(cause: Cause, when: When = When.NOW, *, short: bool = False) -> Pa
             return (stated,)
         case _:
             assert_never(cause)
+
+
+def launched(number: int, kind: str) -> str:
+    """``639 AllGather``; ``6649 operations`` where NCCL does not tell kinds apart."""
+    return f"{number} operations" if kind == "collective" else f"{number} {kind}"
 
 
 def exited(code: int, message: str) -> str:
@@ -234,7 +253,7 @@ def unnamed(cause: Unnamed, when: When = When.NOW, *, short: bool = False) -> Pa
     return (lead + first, *more, *(() if short else (UNNAMED,)), *((asleep,) if asleep else ()))
 
 
-def _why_none(why: DifferentCalls | Circle | AllAlike | Apart, when: When, *, short: bool) -> Parts:
+def _why_none(why: DifferentCalls | Circle | AllAlike | Apart | Disagreed, when: When, *, short: bool) -> Parts:
     v = when.value
     match why:
         case DifferentCalls(group, called, calls):
@@ -251,6 +270,11 @@ def _why_none(why: DifferentCalls | Circle | AllAlike | Apart, when: When, *, sh
                 return (f"the ranks that could be asked all {v.wait} for their peers{where}",)
             are = v.are if when is not When.MAYBE else v.be
             return (f"all ranks {are} stuck in the same place{where}",)
+        case Disagreed(ours, nccl):
+            return (
+                f"the ranks' own evidence points at {some(ours, short=short)}",
+                f", NCCL's own answer at {some(nccl, short=short)}",
+            )
         case Apart(seen):
             are = v.are if when is not When.MAYBE else v.be
             if seen:

@@ -30,7 +30,16 @@ from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, goodput_note, job_view, phases, rank_logs, responses, verdict
+from rankwatch_monitor.core.views import (
+    downtime,
+    goodput_note,
+    job_view,
+    nccl_answers,
+    phases,
+    rank_logs,
+    responses,
+    verdict,
+)
 from rankwatch_monitor.core.views.account import account, unsaved_log
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.publish.text import scores_report
@@ -152,6 +161,9 @@ def _incident(job: Job, incident: Incident, now: float) -> list[str]:
     lines += wrapped(_took(job, incident, now), "    ")
     for each in incident.node_checks:
         lines += wrapped(f"node {each.host or each.node} fails its check: {sentence(each.result)}", "    ")
+    for answer in nccl_answers.shown(incident):
+        lines += wrapped(answer["text"], "    ")
+        lines += [line for words in answer["lines"] for line in wrapped(words, "      ")]
     return lines + _stacks(incident) + _logs(job, incident)
 
 

@@ -28,6 +28,14 @@ def upgrade() -> None:
     )
     op.create_index("incidents_of_job", "incidents", ["job_id", "opened_at"])
     op.create_table(
+        "flight_dumps",
+        sa.Column("incident_id", sa.String, primary_key=True),
+        sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("job_id", sa.String, nullable=False),
+        sa.Column("body", sa.JSON, nullable=False),
+    )
+    op.create_index("flight_dumps_of_job", "flight_dumps", ["job_id"])
+    op.create_table(
         "transitions",
         sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
         sa.Column("job_id", sa.String, nullable=False),

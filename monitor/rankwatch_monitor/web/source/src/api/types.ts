@@ -121,6 +121,12 @@ export type Ended = "went_on" | "recovered" | "superseded" | "ranks_ended" | "jo
 
 /** The events of the stream of all jobs, by name. */ export interface FleetEvents { jobs?: Jobs; clock?: Clock; }
 
+/** Dumps of torch's flight recorder that are kept with an incident. */ export interface FlightDumps {
+  ranks: number[];
+  /** As they are stored, compressed. */ bytes: number;
+  /** Where they are read: a ZIP archive with a file of JSON for each rank. */ path: string;
+}
+
 /** How a job's time was spent. */ export interface Goodput {
   ratio: number | null;
   /** `rank 21`: for which ranks the others waited; empty: for none. */ waited_for: string;
@@ -259,6 +265,8 @@ export interface HostTodo { text: string; here: string[]; anywhere: string[]; dr
   stack_groups: StackGroup[];
   stack_errors: StackError[];
   collectives: GroupProgress[];
+  /** Null: there are none, or no longer. */ flight_dumps: FlightDumps | null;
+  /** Where NCCL could be asked (2.24 and newer): a second witness. */ nccl: NcclAnswer[];
 }
 
 /** Where the first culprit is; `function` empty: no stack of it was captured. */
@@ -450,6 +458,16 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
   lately: Lately;
   /** `GPU 5, rank 5: 5 crashes in 2 jobs`, if one has more faults than the others. */ gpu: string | null;
   last: LastNamed;
+}
+
+/** What NCCL itself answered about the job's communicators when a launcher asked it. */ export interface NcclAnswer {
+  node: string;
+  host: string;
+  /** Of NCCL. */ version: string;
+  /** Ranks that others wait for, by this answer alone. */ accused: number[];
+  witness: Witness;
+  /** Whom it accuses, beside whom the incident blames, in one sentence. */ text: string;
+  /** The answer. */ lines: string[];
 }
 
 /** The advice about a job; `remaining`: without the node, null: it cannot be left out now. */
@@ -910,3 +928,5 @@ export interface Window { seconds: number; ratio: number | null; }
 
 /** Why nothing is done about an incident, or nothing that the policy wants. */
 export type Withheld = "no_launcher" | "observe_only" | "policy" | "no_restart" | "refused";
+
+/** How an answer of NCCL stands to an incident. */ export type Witness = "agrees" | "others" | "nobody";

@@ -51,6 +51,18 @@ export function Stacks({ detail, incident, former }: { detail: Signal<IncidentDe
           {incident.node_checks.map(({ node, host, text }) => <li key={`${node} ${text}`}>Node {host || node} fails its check: {text}</li>)}
         </ul>
       )}
+      {detail.value?.flight_dumps && (
+        <p class="note">
+          <a href={detail.value.flight_dumps.path} download>Flight recorder dumps</a> of {plural(detail.value.flight_dumps.ranks.length, "rank")}, as JSON.
+          For torchfrtrace: <code>rankwatch incidents {incident.job_id} {incident.id} --flight-recorder FOLDER</code>
+        </p>
+      )}
+      {detail.value?.nccl.map(({ node, text, lines }) => (
+        <section key={node} class="nccl">
+          <p class="note">{text}</p>
+          <ul class="errors">{lines.map((line) => <li key={line}>{line}</li>)}</ul>
+        </section>
+      ))}
       <RankLogs logs={detail.value?.logs ?? []} />
     </section>
   );
