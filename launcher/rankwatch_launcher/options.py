@@ -194,5 +194,13 @@ class Options:
     send_logs: bool = setting(
         True,
         SWITCH,
-        "send the monitor the last lines that failed ranks printed (manual: evidence); --no-send-logs keeps them here",
+        "send the monitor the last lines that failed ranks printed, and what 'rankwatch logs' asks for (manual: logs); "
+        "--no-send-logs keeps all of it here",
+    )
+    keep_output_mib: int = setting(
+        2,
+        COUNT,
+        "keep the last N MiB that each rank printed in a file of its own, where torch keeps none and the launcher "
+        "prints to no terminal (manual: logs); 0 keeps nothing",
+        "MiB",
     )

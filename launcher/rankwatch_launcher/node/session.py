@@ -26,6 +26,7 @@ from rankwatch_launcher.node.evidence import EvidenceTaker
 from rankwatch_launcher.node.files import AttemptFiles
 from rankwatch_launcher.node.identity import Identity
 from rankwatch_launcher.node.learned_limits import AT_END, NOW, LearnedLimitsFile
+from rankwatch_launcher.node.rank_output import RankOutput
 from rankwatch_launcher.node.reporter import NodeView, ProxyReporter
 
 LAUNCHER_SETTINGS: Final = "launcher"
@@ -47,8 +48,10 @@ class MonitorSession:
         policy: Mapping[str, Any] | None = None,
         learned_limits: LearnedLimitsFile | None = None,
         min_nodes: int = 0,
+        output: RankOutput | None = None,
     ) -> None:
         """``min_nodes``: nodes without which no attempt starts; 0: unknown."""
+        self._output = output or RankOutput(me.name)
         self.me, self._files, self._evidence = me, files, evidence
         self.learned_limits = learned_limits or LearnedLimitsFile()
         self.facts: dict[str, str] = {}
@@ -88,6 +91,7 @@ class MonitorSession:
         """Post over this link from now on."""
         self._link, self._reporter = link, ProxyReporter(self.view, link)
         self._evidence.connect(link, self._reporter.post_progress)
+        self._output.connect(link)
 
     def claim(self, job_id: str, url: str, token: str) -> str:
         """Claim a job's id for this run; see :meth:`MonitorLink.claim`."""

@@ -409,6 +409,7 @@ def _acknowledged(job: Job, event: Acknowledged, now: float) -> None:
 def _evidence(job: Job, evidence: Evidence, now: float) -> None:
     if (node := job.nodes.get(evidence.node)) is not None:
         node.seen = now
+    host = node.registration.host if node is not None else ""
     incident, at = find_incident(job.incidents, evidence), now - evidence.age
     if incident is None:
         return
@@ -416,5 +417,5 @@ def _evidence(job: Job, evidence: Evidence, now: float) -> None:
         if incident.attempt != job.attempt or not incident.undecided:
             return  # the ranks go on, or are about to end
         proof.record(job.columns, evidence.stacks, at)
-    received = EvidenceReceived(evidence.node, tuple(evidence.stacks), at, evidence.look, tuple(evidence.logs))
+    received = EvidenceReceived(evidence.node, tuple(evidence.stacks), at, evidence.look, tuple(evidence.logs), host)
     transition(incident, received, now)

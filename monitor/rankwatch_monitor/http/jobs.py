@@ -13,7 +13,16 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
-from rankwatch_monitor.core.views import digest, incident_view, job_view, kernel_view, rank_logs, rankings, responses
+from rankwatch_monitor.core.views import (
+    crash_head,
+    digest,
+    incident_view,
+    job_view,
+    kernel_view,
+    rank_logs,
+    rankings,
+    responses,
+)
 from rankwatch_monitor.core.views.account import clauses, unsaved_log
 from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.named_hosts import named_hosts
@@ -154,6 +163,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
             **incident_view.shown(job, incident, now, activity),
             "of_host": incident_view.of_host(job, incident, now, activity),
             "advice": None if advised is None else advised.to_json(),
+            "crash": crash_head.head(incident),
             "stack_groups": job_view.stack_groups(incident),
             "stack_errors": stack_errors(job, incident),
             **rank_logs.shown(job, incident),

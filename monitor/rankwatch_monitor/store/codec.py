@@ -33,6 +33,7 @@ from rankwatch_monitor.core.incident_record import (
     Incident,
     NodeChecked,
     Phase,
+    RankError,
     RankWait,
     Standstill,
     Timeline,
@@ -211,6 +212,8 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
             "stacks": stacks.to_json(),
             "heard_nodes": sorted(nodes),
             "logs": [asdict(log) for log in body["logs"]],
+            "errors": [asdict(each) for each in body["errors"]],
+            "lost_peer": list(body["lost_peer"]),
             "node_checks": [asdict(each) for each in body["node_checks"]],
             "waits": [[each.rank, asdict(each.wait), *each[2:]] for each in body["waits"]],
         }
@@ -232,6 +235,8 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
         body[name] = tuple(body[name])
     body["heard_nodes"] = set(body["heard_nodes"])
     body["logs"] = tuple(read(RankLog, log) for log in body["logs"])
+    body["errors"] = tuple(read(RankError, each) for each in body.get("errors", ()))
+    body["lost_peer"] = RankRuns(body.get("lost_peer", ()))
     body["node_checks"] = tuple(read(NodeChecked, each) for each in body.get("node_checks", ()))
     body["waits"] = tuple(RankWait(rank, read(Wait, wait), *more) for rank, wait, *more in body["waits"])
     body["stacks"] = Stacks.of_json(body["stacks"])
