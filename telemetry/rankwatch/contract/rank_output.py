@@ -14,7 +14,7 @@ from rankwatch.contract.text import one_line
 
 MOST_RANKS: Final = 16
 """Ranks of one question."""
-MOST_BYTES: Final = 256 << 10
+MOST_BYTES: Final = 128 << 10
 """Bytes of the logs of one question, all ranks together."""
 LEAST_BYTES: Final = 1 << 10
 LONGEST_LINE: Final = 4_000

@@ -135,9 +135,7 @@ def test_a_launcher_that_does_not_answer_is_named_within_the_time(api: Api, job:
     assert f"{rank_output.ANSWER_SECONDS:g} s" in found["gaps"][0]["text"]
 
 
-def test_nobody_is_asked_for_what_has_ended_or_is_lost(
-    api: Api, job: str, first: Answering, second: Answering
-) -> None:
+def test_nobody_is_asked_for_what_has_ended_or_is_lost(api: Api, job: str, first: Answering, second: Answering) -> None:
     facts = {"kept_output": "/tmp/kept output"}
     second.register(facts=facts)
     first.events({"kind": "node_lost", "lost_node": "node-b", "reason": "it is gone"})

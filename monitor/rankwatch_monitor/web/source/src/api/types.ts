@@ -64,6 +64,12 @@ export interface Contributor { kind: string; name: string; before: number; after
 /** Seconds that an incident costs; `since`: it grows by the clock, null: it is final. */
 export interface Cost { seconds: number; since: number | null; }
 
+/** How a crash began: the first error of each rank by time, the ranks that only lost their peer folded. */ export interface CrashHead {
+  errors: FirstError[];
+  lost_peer: number[];
+  /** How many lost their peer; empty: none. */ text: string;
+}
+
 export interface Culprit { rank: number; host: string; class: CulpritClass; reason: string; }
 
 /** Why a rank is to blame. */
@@ -117,6 +123,14 @@ export type Ended = "went_on" | "recovered" | "superseded" | "ranks_ended" | "jo
   ranks: number[];
   share: number;
   host: string;
+}
+
+/** The first error of one rank, or of several with the same text. */ export interface FirstError {
+  /** The one that raised it first is the first. */ ranks: number[];
+  /** Of the first. */ host: string;
+  text: string;
+  place: string;
+  /** When the first raised it; null: unknown. */ at: number | null;
 }
 
 /** The events of the stream of all jobs, by name. */ export interface FleetEvents { jobs?: Jobs; clock?: Clock; }
@@ -256,6 +270,7 @@ export interface HostTodo { text: string; here: string[]; anywhere: string[]; dr
   logs: ShownLog[];
   /** What shows the logs of the ranks that run now. */ log_place: Place;
   advice: Advice | null;
+  /** Null: no rank is known to have raised an error or to have been killed. */ crash: CrashHead | null;
   stack_groups: StackGroup[];
   stack_errors: StackError[];
   collectives: GroupProgress[];
@@ -550,6 +565,27 @@ export interface OfSlowHost { host: string; text: string; }
 
 /** The incident that stands for an order. */ export interface Ordered { incident_id: string; }
 
+/** A rank whose log could not be fetched. */ export interface OutputGap {
+  rank: number;
+  host: string;
+  /** Why, as a code. */ gap: string;
+  path: string;
+  /** Why, as a clause. */ text: string;
+  /** What shows the log. */ place: Place;
+}
+
+/** A part of what one rank printed. */ export interface OutputLog {
+  rank: number;
+  host: string;
+  /** `stdout`, `stderr`, or `output`: both, as they were printed. */ stream: string;
+  /** Of the whole log, on that host. */ path: string;
+  lines: string[];
+  /** Bytes at the beginning that are no longer kept. */ first: number;
+  begin: number;
+  /** Where the part begins and ends, in bytes. */ end: number;
+  /** Bytes that were printed so far. */ size: number;
+}
+
 /** A score over all ranks. */ export interface Overall { min: number; median: number; max: number; }
 
 /** Seconds of one part of the step before and after, and its share in the change. */
@@ -597,6 +633,18 @@ export type Proof = "undecided" | "busy" | "still" | "waiting" | "stopped" | "un
 }
 
 /** The shown steps of a rank. */ export interface RankLane { rank: number; host: string; steps: RankStep[]; }
+
+/** What ranks printed in one attempt, as their launchers answered. */ export interface RankOutput {
+  job_id: string;
+  attempt: number;
+  /** The newest attempt of the job. */ newest: number;
+  /** The job has ended. */ ended: boolean;
+  logs: OutputLog[];
+  gaps: OutputGap[];
+  /** Of ranks with a gap: what an incident of the attempt holds of them. */ recorded: ShownLog[];
+  /** Ranks of the attempt that were not asked for. */ left_out: number;
+  /** Where the next request goes on. */ after: string;
+}
 
 /** One rank. */ export interface RankReport {
   rank: number;
