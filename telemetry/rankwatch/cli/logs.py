@@ -59,7 +59,7 @@ class Reading:
         wanted = self._wanted
         if wanted.errors:
             return _errors(client, job, wanted)
-        everything = wanted.tail == 0 or (wanted.grep is not None and wanted.tail is None)
+        everything = wanted.tail == 0 or wanted.grep is not None
         answer = self._fetch(client, job, wanted.attempt, FROM_BEGIN if everything else "")
         if wanted.json:
             return json.dumps(answer, indent=2) + "\n", 0
