@@ -36,6 +36,7 @@ from rankwatch_launcher.job.endings import ENDINGS, Whereabouts, outcome_of, sto
 from rankwatch_launcher.job.node_gate import gate_of, measure_pairs
 from rankwatch_launcher.log import event, logger
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
+from rankwatch_launcher.node import topology
 from rankwatch_launcher.node.evidence import EvidenceTaker
 from rankwatch_launcher.node.files import AttemptFiles
 from rankwatch_launcher.node.identity import Identity
@@ -152,6 +153,7 @@ class Launch:
         run = torch_compat.run_folder(specs, config.run_id)
         logs = log_facts(torch_compat.redirected_into(specs), run, kept=self.keeper.folder, sent=options.send_logs)
         self.session.facts = versions | logs | slurm.facts(os.environ) | kubernetes.facts(os.environ)
+        self.session.topology = topology.labels(options.topology_label, os.environ)
         stop_signal = signal.Signals[options.stop_signal] if options.stop_signal else None
         handled = torch_compat.setting(config, "signals_to_handle")
         self.signals = Signals(handled, stop_signal, self.session.directives.wake_up)
@@ -308,6 +310,7 @@ class Launch:
             config.max_nodes,
             options.node_timeout,
             float(config.rdzv_configs.get("last_call_timeout", LAST_CALL_SECONDS)),
+            by_topology=config.rdzv_backend != "static",
         )
         me = Member(
             self.me.name,
@@ -316,6 +319,7 @@ class Launch:
             config.role,
             preferred_rank=preferred_rank(config, os.environ),
             checks=self.gate is not None,
+            topology=session.topology,
         )
         if self.gate is not None and options.node_check == "pairs" and config.max_nodes > 1:
             patience = rules.last_call, float(config.rdzv_configs.get("join_timeout", JOIN_SECONDS))

@@ -58,6 +58,8 @@ class MonitorSession:
         self.role = (NodeRole.ACTIVE, "")
         self.checks: tuple[CheckResult, ...] = ()
         """What the last checks of this node found."""
+        self.topology: tuple[str, ...] = ()
+        """Where this node is."""
         self.run = ""
         """Identity of this start of the job, the same for all its launchers."""
         self._job_name, self._policy, self._min_nodes = job_name, dict(policy or {}), min_nodes
@@ -127,6 +129,7 @@ class MonitorSession:
             ft_state=self.learned_limits.loaded,
             run=self.run,
             min_nodes=self._min_nodes,
+            topology=self.topology,
             checks=self.checks,
         )
 

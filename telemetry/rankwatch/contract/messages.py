@@ -43,6 +43,8 @@ class NodeRegistration:
     """Identity of this start of the job, the same for all its launchers; empty: unknown."""
     min_nodes: int = 0
     """Nodes without which no attempt starts, the minimum of ``--nnodes``; 0: unknown."""
+    topology: tuple[str, ...] = ()
+    """Where the node is: labels ``KEY=VALUE``, the widest first."""
     checks: tuple[CheckResult, ...] = ()
     """What the last checks of the node found; empty: none yet, or they are switched off."""
 
