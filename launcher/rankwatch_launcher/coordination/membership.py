@@ -19,8 +19,8 @@ lost           it is active and not alive
 
 A new roster is made once no launcher is busy, and none that checks its node has yet to check it for this attempt while
 it is needed. Active launchers keep their order; free places go to ready launchers, by
-their preferred rank (``--node-rank``, the scheduler's node number), then by arrival. Nodes of one place (rack, switch,
-NVLink domain) get neighbouring group ranks in the first roster, and a gap goes to a node of the place of the former one.
+their preferred rank (``--node-rank``, the scheduler's node number), then by arrival. In the first roster nodes of one
+place (rack, switch, NVLink domain) get neighbouring group ranks; later a gap goes to a node of its former one's place.
 """
 
 from __future__ import annotations

@@ -291,6 +291,8 @@ class Launcher(TypedDict):
     role_reason: str
     lost: str | None
     """Why the node was given up as lost; null: it is not lost."""
+    topology: list[str]
+    """Where its node is: labels, the widest first."""
     facts: dict[str, str]
     checks: list[NodeCheck]
     unfit: str
@@ -474,6 +476,17 @@ class OfHost(TypedDict):
     """Of an incident that is over: what to look at on the host; empty: nothing."""
 
 
+class OfPlace(TypedDict):
+    """The rack, switch or NVLink domain that all nodes of an incident's culprits are of, and few others."""
+
+    label: str
+    """``switch=s2``."""
+    nodes: int
+    of: int
+    """Nodes of the job there."""
+    text: str
+
+
 class Incident(TypedDict):
     """An incident."""
 
@@ -495,6 +508,7 @@ class Incident(TypedDict):
     """What ``reason`` states and ``title`` does not; empty: nothing."""
     sequel: str
     """The same without what the fields state: for how long, and past which limit, a rank had stood when detected."""
+    of_place: OfPlace | None
     of_host: OfHost | None
     """Of an incident that is over only in its detail."""
     reason: str
@@ -742,6 +756,8 @@ class Finding(TypedDict):
     ranks: list[int]
     share: float
     host: str
+    place: str
+    """``switch=s2``, which all slow nodes are of; empty: none."""
 
 
 class Throttle(TypedDict):
