@@ -24,7 +24,7 @@ from rankwatch.contract import env
 from rankwatch.contract.enums import AckState
 from rankwatch.contract.http_connection import HttpConnection, Response
 from rankwatch.contract.intervals import POLL_SECONDS
-from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, RunClaim, read
+from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, RunClaim
 from rankwatch.contract.rank_output import LogRequest
 from rankwatch.contract.semconv import API_PREFIX, JOB_HEADER
 from rankwatch.contract.text import one_line
@@ -221,7 +221,7 @@ class MonitorLink:
         self._log_reachable()
         for item in answers.items(answer, "log_requests"):
             try:
-                self.on_log_request(read(LogRequest, item))
+                self.on_log_request(answers.read_log_request(item))
             except ValueError as error:
                 self._warn_once(f"invalid question for logs ignored: {error}")
         if not isinstance(answer.get("directives"), list):

@@ -123,6 +123,7 @@ export type Ended = "went_on" | "recovered" | "superseded" | "ranks_ended" | "jo
   ranks: number[];
   share: number;
   host: string;
+  /** `switch=s2`, which all slow nodes are of; empty: none. */ place: string;
 }
 
 /** The first error of one rank, or of several with the same text. */ export interface FirstError {
@@ -235,6 +236,7 @@ export interface HostTodo { text: string; here: string[]; anywhere: string[]; dr
   /** The headline with room for 160 characters. */ title: string;
   /** What `reason` states and `title` does not; empty: nothing. */ detail: string;
   /** The same without what the fields state: for how long, and past which limit, a rank had stood when detected. */ sequel: string;
+  of_place: OfPlace | null;
   /** Of an incident that is over only in its detail. */ of_host: OfHost | null;
   reason: string;
   section: string | null;
@@ -431,6 +433,7 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
   role: NodeRole;
   role_reason: string;
   /** Why the node was given up as lost; null: it is not lost. */ lost: string | null;
+  /** Where its node is: labels, the widest first. */ topology: string[];
   facts: Record<string, string>;
   checks: NodeCheck[];
   /** Why its node takes no part, by its checks; empty: it passes them, or they are switched off. */ unfit: string;
@@ -551,6 +554,13 @@ export interface NodeAdvice { job: string; name: string; advice: Advice; remaini
   host: string;
   /** `host-1 was named in 3 incidents of 2 jobs in 24 h, this one included.`; empty: not repeatedly. */ text: string;
   /** Of an incident that is over: what to look at on the host; empty: nothing. */ suspect: string;
+}
+
+/** The rack, switch or NVLink domain that all nodes of an incident's culprits are of, and few others. */ export interface OfPlace {
+  /** `switch=s2`. */ label: string;
+  nodes: number;
+  /** Nodes of the job there. */ of: number;
+  text: string;
 }
 
 /** The incidents about the costliest straggler's host in a day, as a sentence. */
