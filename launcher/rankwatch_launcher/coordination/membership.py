@@ -26,7 +26,7 @@ place (rack, switch, NVLink domain) get neighbouring group ranks; later a gap go
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -292,7 +292,7 @@ class MembershipView:
         stale = {m.node: m for m in ready if m.checks and m.node in spares_before and (m.ready_after or 0) < attempt}
         others = [m for m in ready if m.node not in stale and m.node != avoid]
         if stale and len(others) < self.rules.max_nodes:
-            return f"{_names(stale.values())} {'is' if len(stale) == 1 else 'are'} being checked"
+            return _being_checked(stale.values())
         if len(ready) < self.rules.min_nodes:
             self._enough_since = None
             return self._too_few(ready, last, parked, now)
@@ -301,11 +301,12 @@ class MembershipView:
         last_call = attempt == 0 and len(ready) < self.rules.max_nodes
         if last_call and now - self._enough_since < self.rules.last_call:
             return f"{len(ready)} nodes are ready, enough; waiting for up to {self.rules.max_nodes} until the last call"
-        self._enough_since = None
-        fresh = [m for m in ready if m.node not in stale]
         places = {n: m.topology for n, m in self._members.items()} if self.rules.by_topology else {}
-        order = [*_ordered(fresh, last, avoid, places), *stale.values()]
+        order = _ordered([m for m in ready if m.node not in stale], [*stale.values()], last, avoid, places)
         size = min(len(order), self.rules.max_nodes)
+        if nearer := [m for m in order[:size] if m.node in stale]:
+            return _being_checked(nearer)
+        self._enough_since = None
         if last is None:
             order[:size] = _together(order[:size], places)
         spares = tuple(m.node for m in order[size:])
@@ -412,11 +413,16 @@ def joining_reason(member: Member) -> str:
 
 
 def _ordered(
-    ready: Sequence[Member], last: Roster | None, avoid: str | None, places: Mapping[str, tuple[str, ...]]
+    ready: Sequence[Member],
+    later: Sequence[Member],
+    last: Roster | None,
+    avoid: str | None,
+    places: Mapping[str, tuple[str, ...]],
 ) -> list[Member]:
     """Formerly active launchers in their order with newcomers in the gaps, then the others.
 
-    ``places``: where nodes are, of those that left too. A newcomer of the place of the node that left a gap fills it.
+    ``places``: where nodes are, of those that left too. A newcomer of the place of the node that left a gap fills it;
+    one of ``later``, which are still being checked, only if it is nearer than all others.
     """
     by_name = {m.node: m for m in ready}
     arrival = {m.node: i for i, m in enumerate(ready)}
@@ -426,7 +432,7 @@ def _ordered(
         return (math.inf if member.preferred_rank is None else member.preferred_rank, arrival[member.node])
 
     formerly_active = set(before)
-    newcomers = sorted((m for m in ready if m.node not in formerly_active), key=key)
+    newcomers = [*sorted((m for m in ready if m.node not in formerly_active), key=key), *later]
     if avoid in by_name and newcomers:
         kept = [None if node == avoid else by_name.get(node) for node in before]
     else:
@@ -437,6 +443,10 @@ def _ordered(
     order = [member or _nearest(queue, places.get(node, ()), places) for node, member in zip(before, kept, strict=True)]
     rest = [*queue, *([by_name[avoid]] if avoid in by_name and newcomers else [])]
     return [m for m in order if m is not None] + rest
+
+
+def _being_checked(members: Collection[Member]) -> str:
+    return f"{_names(members)} {'is' if len(members) == 1 else 'are'} being checked"
 
 
 def _together(members: Sequence[Member], places: Mapping[str, tuple[str, ...]]) -> list[Member]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from launcher.coordination.test_membership import Scene
 
 
@@ -83,6 +85,26 @@ def test_a_spare_of_another_place_is_better_than_none_and_one_of_the_same_rack_c
     scene.end(second)
     scene.update("s1", ready_after=second.attempt)
     assert scene.run(second, {"n2": "excluded", "s2": "excluded"}).active == ("n1", "s1")
+
+
+def test_a_nearer_spare_that_is_still_being_checked_is_waited_for_and_no_other() -> None:
+    scene = Scene(2, 2)
+    come(scene, "a1", "b1", checks=True)
+    first = scene.run()
+    come(scene, "a2", "b2", checks=True)
+    for name in ("a2", "b2"):
+        scene.update(name, ready_after=first.attempt)
+    scene.end(first)
+    second = scene.run(first, {"a1": "excluded"})
+    assert (second.active, second.spares) == (("a2", "b1"), ("b2",))
+    come(scene, "a3", checks=True)
+    spares = replace(second, spares=("b2", "a3"))
+    scene.end(second)
+    scene.update("a3", ready_after=second.attempt)  # checked for this attempt, b2 is not yet
+    gone = {"a1": "excluded", "b1": "excluded"}
+    assert scene.next_roster(spares, gone) == "node b2 on host-b2 is being checked"
+    scene.update("b2", ready_after=second.attempt)
+    assert scene.run(spares, gone).active == ("a2", "b2")
 
 
 def test_a_slow_node_is_replaced_by_one_of_its_place() -> None:
