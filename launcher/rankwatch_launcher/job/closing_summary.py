@@ -84,7 +84,8 @@ def closing(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mappin
         facts.append(duration(ended - started))
     facts.append(count(restarts, "restart"))
     if outcome.state == STOPPED or outcome.state == PREEMPTED:
-        facts.insert(0, "all ranks have saved" if outcome.code == 0 else "the ranks were killed")
+        saved = "all ranks have saved" if outcome.agreed else "no rank had to be killed"
+        facts.insert(0, saved if outcome.code == 0 else "the ranks were killed")
     elif outcome.cause and len(outcome.reason) > len(outcome.cause):  # what happened has been shown
         facts.insert(0, one_line(outcome.reason[len(outcome.cause) :].lstrip(":; ")))
     return Closing(
