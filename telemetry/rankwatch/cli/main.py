@@ -93,6 +93,7 @@ TASKS: Final = (
             "open",
             "report",
             "incidents",
+            "logs",
             "digest",
             "why",
             "audit",
