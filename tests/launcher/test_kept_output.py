@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -121,6 +123,30 @@ if os.environ["RANK"] == "0":
     wait_for(lambda: "30 %" in launcher.output)
     (tmp_path / "seen").touch()
     assert launcher.wait() == 0, launcher.output
+
+
+def test_ranks_of_a_launcher_on_a_terminal_keep_it(monitor: FakeMonitor, tmp_path: Path, temporary: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys; print('on a terminal', sys.stdout.isatty(), sys.stderr.isatty())\n")
+    leader, follower = pty.openpty()
+    env = {**without(("RANKWATCH_", "PET_", "SLURM_", "TORCHELASTIC")), "XDG_STATE_HOME": str(tmp_path)}
+    env |= {"PYTHONPATH": os.pathsep.join(map(str, SOURCES)), "TMPDIR": str(temporary)}
+    command = [sys.executable, "-c", RUN, *QUIET, "--monitor", monitor.url, "--nproc-per-node", "1", str(script)]
+    process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=follower, stderr=follower)
+    os.close(follower)
+    said = b""
+    try:
+        with contextlib.suppress(OSError):  # EIO: all who could write have ended
+            while data := os.read(leader, 4096):
+                said += data
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(leader)
+    assert b"on a terminal True True" in said
+    assert list(temporary.glob("rankwatch.*/output/*")) == []
+    assert KEPT_OUTPUT not in monitor.of("nodes")[0]["facts"]
 
 
 def test_ranks_whose_launcher_prints_to_nobody_go_on(monitor: FakeMonitor, tmp_path: Path, temporary: Path) -> None:

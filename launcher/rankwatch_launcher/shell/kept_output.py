@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import shutil
@@ -40,6 +41,8 @@ STUCK_SECONDS: Final = 5.0
 """How long the end waits for a reader of the launcher's output that takes nothing."""
 MOST_BEHIND: Final = 64 << 20
 """Bytes of one rank that are not passed on yet, beyond which they are left out: the launcher's reader is too slow."""
+LEAST_FREE: Final = 256 << 20
+"""Bytes that the disk must have left: where it is full, a rank that prints raises."""
 CHUNK: Final = 1 << 20
 _PAGE: Final = 4096
 _PUNCH: Final = 0x3  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
@@ -85,7 +88,7 @@ class OutputKeeper:
     def __init__(self, output: RankOutput, most: int) -> None:
         """``most``: bytes that are kept of each rank; 0: none."""
         self._output, self._most = output, most
-        self.folder, self._lock = _folder() if most else (None, -1)
+        self.folder, self._lock = _folder() if most and (_may_replace(1) or _may_replace(2)) else (None, -1)
         self._attempt, self._places = 0, 0
         self._feeds: list[_Feed] = []
         self._stop, self._wake, self._idle = threading.Event(), threading.Event(), threading.Event()
@@ -119,15 +122,15 @@ class OutputKeeper:
                 wanted = [("stdout", 1, stdouts), ("stderr", 2, stderrs)]
             for stream, number, paths in wanted:
                 path, silent = paths.get(local, ""), paths.get(local, "") == os.devnull
+                log = Log(rank, stream, path or os.devnull)
                 if (not path or silent) and ours[number] and folder is not None:
                     suffix = "" if stream == "output" else f".{stream}"
-                    path = str(folder / f"rank_{rank}{suffix}.log")
-                    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-                    log = Log(rank, stream, path)
-                    feeds.append(_Feed(log, descriptor, -1 if silent else number))
-                    paths[local] = path
-                else:
-                    log = Log(rank, stream, path or os.devnull)
+                    own = str(folder / f"rank_{rank}{suffix}.log")
+                    with contextlib.suppress(OSError):  # too many open files: it is shown, and not kept
+                        descriptor = os.open(own, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                        log = Log(rank, stream, own)
+                        feeds.append(_Feed(log, descriptor, -1 if silent else number))
+                        paths[local] = own
                 logs.append(log)
             if len(wanted) == 1:
                 stderrs[local] = stdouts[local]
@@ -213,6 +216,8 @@ class OutputKeeper:
         try:
             shutil.rmtree(made, ignore_errors=True)
             made.mkdir(mode=0o700, parents=True)
+            if shutil.disk_usage(made).free < LEAST_FREE:
+                raise OSError(errno.ENOSPC, "the disk is nearly full", str(made))
         except OSError as error:
             logger.warning("what ranks print is not kept: %s", error)
             return None
