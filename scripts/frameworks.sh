@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=${1:?name a folder}
 shift
-[ $# -gt 0 ] || set -- js nvrx bridge
+[ $# -gt 0 ] || set -- js nvrx bridge psycopg
 python=${PYTHON:-python3}
 torch=$(grep '^torch==' constraints.txt)
 
@@ -34,7 +34,12 @@ for name in "$@"; do
         pyyaml tqdm 'hydra-core>1.3,<=1.3.2' rich packaging einops sentencepiece tiktoken
       "$folder/bridge/bin/python" -m pip install --quiet --no-deps megatron-core==0.16.1 megatron-bridge==0.3.1
       ;;
-    *) echo "no such environment: $name; there are js, nvrx, bridge" >&2 && exit 2 ;;
+    psycopg)  # the lowest version that pyproject.toml admits
+      # shellcheck disable=SC2086
+      "$python" -m pip install --quiet ${PIP_ARGS:-} --target "$folder/psycopg" \
+        "$(sed -n 's/^postgresql = \["\(psycopg\[binary\]\)>=\([0-9.]*\)"\].*/\1==\2/p' pyproject.toml)"
+      ;;
+    *) echo "no such environment: $name; there are js, nvrx, bridge, psycopg" >&2 && exit 2 ;;
   esac
   touch "$folder/$name/complete"
 done

@@ -12,6 +12,7 @@ import signal
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from rankwatch.contract import topology
 from rankwatch.contract.env import parse_bool
 from rankwatch.contract.schema import OFF, SECONDS, SWITCH, Kind, WrongValueError, choice, setting, text, whole
 from rankwatch_launcher.procfs import GIB
@@ -94,12 +95,17 @@ def _paths(text: str) -> tuple[str, ...]:
     return tuple(path for path in text.split(os.pathsep) if path)
 
 
+def _labels(text: str) -> tuple[str, ...]:
+    return tuple(topology.label(each) for each in text.split(",") if each.strip())
+
+
 COUNT: Final = whole(0, 10_000)
 SIGNAL: Final = Kind("a signal", signal_name, metavar="NAME")
 STOP_SIGNAL: Final = Kind("a signal", stop_signal, metavar="NAME")
 STAND_IN: Final = Kind("a package", stand_in, metavar="NAME")
 NODE_CHECK: Final = replace(choice(NODE_CHECKS, "MODE"), parse=_node_check)
 PATHS: Final = Kind("folders, separated by colons", _paths, metavar="PATH")
+LABELS: Final = Kind("labels, separated by commas", _labels, metavar="KEY=VALUE")
 
 
 @dataclass(frozen=True)
@@ -191,8 +197,22 @@ class Options:
         "shell command that is run on a node that fails its check, with RANKWATCH_BAD_NODE, RANKWATCH_BAD_CHECK and "
         "RANKWATCH_BAD_REASON in its environment",
     )
+    topology_label: tuple[str, ...] = setting(
+        (),
+        LABELS,
+        "where this node is, as rack=r1, the widest first; may be repeated; before the switches of Slurm and the "
+        "NVLink domain, which are known anyway (manual: topology)",
+    )
     send_logs: bool = setting(
         True,
         SWITCH,
-        "send the monitor the last lines that failed ranks printed (manual: evidence); --no-send-logs keeps them here",
+        "send the monitor the last lines that failed ranks printed, and what 'rankwatch logs' asks for (manual: logs); "
+        "--no-send-logs keeps all of it here",
+    )
+    keep_output_mib: int = setting(
+        2,
+        COUNT,
+        "keep the last N MiB that each rank printed in a file of its own, where torch keeps none and the launcher "
+        "prints to no terminal (manual: logs); 0 keeps nothing",
+        "MiB",
     )

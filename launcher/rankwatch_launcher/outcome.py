@@ -67,6 +67,8 @@ class Outcome:
     """Of a failure: what happened, the beginning of ``reason``; empty: there is no more to it than ``reason``."""
     no_restart: str = ""
     """Of a failure: why no restart followed, a :class:`~rankwatch.contract.enums.NoRestart`; empty: not stated."""
+    agreed: bool = False
+    """Of a stop: all ranks left after the step that was agreed on, and so have saved. Else they only exited."""
     complete: bool = False
     """A rank called ``rankwatch.mark_complete()``."""
     excluded: tuple[tuple[str, str, str], ...] = ()

@@ -21,6 +21,7 @@ from rankwatch_monitor.http.fastlane.protocol import FAST_LANES
 from rankwatch_monitor.http.grid import grid_routes
 from rankwatch_monitor.http.jobs import job_routes, score_routes
 from rankwatch_monitor.http.launchers import LauncherMessages, launcher_routes
+from rankwatch_monitor.http.logs import answer_routes, log_routes
 from rankwatch_monitor.http.nodes import node_routes
 from rankwatch_monitor.http.operation import metrics_routes, probe_routes
 from rankwatch_monitor.http.origins import Origins
@@ -121,10 +122,12 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
     app.include_router(
         launcher_routes(monitor, audit, may_control), prefix=api, dependencies=behind(Scope.INGEST, contact=True)
     )
+    app.include_router(answer_routes(monitor), prefix=api, dependencies=behind(Scope.INGEST, contact=True))
     for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor), why_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
     for routes in (timeline_routes(monitor), grid_routes(monitor), node_routes(monitor)):
         app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
+    app.include_router(log_routes(monitor), prefix=api, dependencies=behind(Scope.READ))
     app.include_router(code_routes(sessions), prefix=api, dependencies=behind(Scope.READ))
     # Ranks log the scores of their job, and have a token that may ingest.
     app.include_router(score_routes(monitor), prefix=api, dependencies=behind(Scope.READ, also=Scope.INGEST))

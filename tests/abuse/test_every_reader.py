@@ -37,6 +37,7 @@ from rankwatch.cli import past as past_reader
 from rankwatch.cli import readers
 from rankwatch.contract import access, env, messages
 from rankwatch.contract.access import MonitorAccess
+from rankwatch.contract.rank_output import LogRequest
 from rankwatch.inprocess import rank_process, store_server
 from rankwatch.inprocess.assignment import KeepWorldSize
 from rankwatch.inprocess.coordination import DONE, INTERRUPTED, Coordination
@@ -220,6 +221,7 @@ FRAME: Final = {"name": "train", "filename": "/train.py", "line": 3}
 THREAD: Final = {"pid": 7, "os_thread_id": 7, "thread_id": 9, "thread_name": "MainThread", "frames": [FRAME]}
 ACCESS: Final = asdict(MonitorAccess("http://127.0.0.1:1", "j", os.getpid(), "t", "i", socket.gethostname()))
 LAUNCH: Final = {"outcome": asdict(Outcome(FINISHED, 0)), "counted": True}
+LOG_REQUEST: Final = asdict(LogRequest("q", 1, (0, 3), 4096, {"3.output": 7}, whole=True))
 NO_OBJECT: Final = (ValueError,)
 MEMBER: Final = asdict(RankProcess(0, "n", "h", 1, "7", "127.0.0.1"))
 PLAN: Final = json.loads(IterationPlan(1, (0, 1), (2,), {3: "why"}, {3: 1}, "rank 3 is lost", 3).to_json())
@@ -228,6 +230,9 @@ READERS: Final[dict[str, Reader]] = {
     "shell/rank_error.py::_from_error_file": Reader(ERROR, error_file),
     "coordination/store.py::_of": Reader(RECORDS["member/b"], lambda c, _: encoded(_of(Member)(c)), NO_OBJECT),
     "monitor/answers.py::read_directive": Reader(DIRECTIVE, directive, NO_OBJECT),
+    "monitor/answers.py::read_log_request": Reader(
+        LOG_REQUEST, lambda c, _: encoded(answers.read_log_request(answers.read_object(c))), NO_OBJECT
+    ),
     "monitor/answers.py::read_object": Reader({"settings": SETTINGS}, lambda c, _: answers.read_object(c), NO_OBJECT),
     "monitor/process.py::_read_ready": Reader({"page": True}, ready_file),
     "node/learned_limits.py::_parse": Reader(

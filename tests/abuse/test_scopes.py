@@ -37,6 +37,7 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     ("POST", f"{BELOW_JOB}/process-events"): INGEST,
     ("POST", f"{BELOW_JOB}/observations"): INGEST,
     ("POST", f"{BELOW_JOB}/evidence"): INGEST,
+    ("POST", f"{BELOW_JOB}/logs"): INGEST,
     ("PATCH", f"{BELOW_JOB}/policy"): CONTROL,
     ("POST", f"{BELOW_JOB}/actions"): CONTROL,
     ("POST", "/api/v1/tokens"): CONTROL,
@@ -56,7 +57,7 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
     **{
         ("GET", f"{BELOW_JOB}/{what}"): READ
         for what in (
-            "ranks", "goodput", "report", "incidents", "incidents/{incident_id}",
+            "ranks", "logs", "goodput", "report", "incidents", "incidents/{incident_id}",
             "incidents/{incident_id}/flight-recorder", "policy",
             "events", "why", "history", "kernels", "timeline", "timeline/trace", "trends", "grid/{look}", "layout",
             "groups/{dimension}/{number}",
@@ -112,6 +113,7 @@ CONTENT: dict[str, Any] = {
     "process-events": {"events": []},
     "observations": {"node": "n", "attempt": 0, "ranks": []},
     "evidence": {"node": "n", "attempt": 0, "incident_id": None, "stacks": []},
+    "logs": {"node": "n", "request": "r"},
     "policy": {"max_restarts": 77},
     "actions": {"action": "capture"},
     "session": {"token": "guess"},

@@ -60,7 +60,7 @@ def test_the_end_of_a_failed_ranks_own_log_is_sent_with_its_path(
 def test_without_one_the_end_of_the_launchers_own_log_is_sent_as_shared(
     start: Start, monitor: FakeMonitor, script: Path
 ) -> None:
-    flags = ("--max-restarts", "0", "--nproc-per-node", "2")
+    flags = ("--max-restarts", "0", "--nproc-per-node", "2", "--keep-output-mib", "0")
     launcher = start("--monitor", monitor.url, *flags, str(script))
     assert launcher.wait() == 1, launcher.output
     (log,) = logs(monitor)

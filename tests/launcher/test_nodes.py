@@ -96,6 +96,35 @@ def test_a_node_that_an_operator_excludes_is_parked_and_its_place_is_taken(
     assert excluded[:2] == [job.node(victim), os.uname().nodename]
 
 
+def test_nodes_of_one_switch_stand_together_and_a_spare_of_it_steps_in(
+    nodes: Callable[[str], Nodes], monitor: FakeMonitor
+) -> None:
+    job = nodes("3")
+    job.script()
+    for name, switch in (("a", "s1"), ("b", "s2"), ("c", "s1")):
+        job.start(name, RANKWATCH_TOPOLOGY_LABEL=f"rack=r1,switch={switch}")
+    job.until("attempt 1: trains", count=3)
+
+    def ranks(attempt: int) -> dict[str, int]:
+        lines = job.printed(f"attempt {attempt}: begins")
+        return {line[1:2]: int(line.split("rank ")[1][0]) for line in lines}
+
+    first = ranks(1)
+    assert abs(first["a"] - first["c"]) == 1
+    job.start("d", RANKWATCH_TOPOLOGY_LABEL="rack=r1,switch=s1")
+    job.until("this node is a spare", "d")
+    job.start("e", RANKWATCH_TOPOLOGY_LABEL="rack=r1,switch=s2")
+    job.until("this node is a spare", "e")
+    labels = {body["topology"][-1] for body in monitor.of("nodes")}
+    assert labels == {"switch=s1", "switch=s2"}
+    monitor.order("restart", 1, reason="an operator ordered restart", exclude=[job.node("b")])
+    job.until("attempt 2: trains", count=3)
+    second = ranks(2)
+    assert second == {"a": first["a"], "c": first["c"], "e": first["b"]}
+    job.finish()
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0] * 5
+
+
 def test_a_signal_to_one_launcher_stops_all_ranks_after_the_same_step(
     nodes: Callable[[str], Nodes], monitor: FakeMonitor
 ) -> None:

@@ -43,6 +43,8 @@ class Gpu(SimpleNamespace):
             "links": [1] * 4,
             "link_errors": {},
             "fabric": (0, 0),
+            "cluster": bytes(16),
+            "clique": 0,
         }
         super().__init__(**values | changes)
 
@@ -98,6 +100,7 @@ class Node:
         def fabric(gpu: Gpu, reference: Any) -> None:
             info = reference._obj  # what ctypes.byref() refers to
             info.state, info.status = gpu.reported("fabric")
+            info.clusterUuid[:], info.cliqueId = gpu.cluster, gpu.clique
 
         return {
             "nvmlInit": lambda: None,

@@ -186,14 +186,16 @@ _SERVICE: Final = "no health service is asked; --check-command runs a command of
 _GPU_MEMORY: Final = (
     "the node check waits for GPU memory that an earlier attempt still holds, up to 50 s, 512 MB are tolerated"
 )
-_PLACES: Final = "ranks are not placed by NVLink domain; --spares names how many launchers wait as hot spares"
+_PLACES: Final = (
+    "nodes of an NVLink domain get neighbouring ranks anyway; --spares names how many launchers wait as hot spares"
+)
 _NUMA: Final = "ranks are bound by torchrun's --numa-binding, to CPUs alone"
 _PROGRESS: Final = (
     "each completed step that no earlier attempt reached is progress, and ranks report their steps themselves"
 )
 _ATTRIBUTION: Final = "no attribution service is asked: the cause is stated by Rankwatch's own incident (rankwatch why)"
 _CYCLES: Final = "the job's record has each attempt (rankwatch report), and --outcome writes how the job ended"
-_LOGS: Final = "logs are torchrun's: --log-dir DIR --tee 3 keeps those of each attempt; the launcher's own go to stderr"
+_LOGS: Final = "the launcher keeps what each rank prints ('rankwatch logs'); --log-dir DIR --tee 3 keeps all of it"
 PARAMETERS: Final = (
     Parameter("initial_rank_heartbeat_timeout", limit, policy="initial_heartbeat_timeout"),
     Parameter("rank_heartbeat_timeout", limit, policy="heartbeat_timeout"),

@@ -19,19 +19,21 @@ lost           it is active and not alive
 
 A new roster is made once no launcher is busy, and none that checks its node has yet to check it for this attempt while
 it is needed. Active launchers keep their order; free places go to ready launchers, by
-their preferred rank (``--node-rank``, the scheduler's node number), then by arrival.
+their preferred rank (``--node-rank``, the scheduler's node number), then by arrival. In the first roster nodes of one
+place (rack, switch, NVLink domain) get neighbouring group ranks; later a gap goes to a node of its former one's place.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.intervals import agreed_stop_step
 from rankwatch.contract.node_checks import CheckResult, unfit
+from rankwatch.contract.topology import shared
 from rankwatch_launcher.coordination.decisions import StepRange
 
 HOST: Final = "host:"
@@ -97,6 +99,8 @@ class Member:
     """Why it left; empty while it is present."""
     progress: NodeProgress = NodeProgress()
     stop_answer: StopAnswer | None = None
+    topology: tuple[str, ...] = ()
+    """Where its node is (:mod:`rankwatch.contract.topology`)."""
     checks: bool = False
     """It checks its node before each attempt, also while it is a spare."""
     failures: tuple[CheckResult, ...] = ()
@@ -115,6 +119,8 @@ class MembershipRules:
     """How long a launcher may be out of sight, and no rank complete anything, before it is lost."""
     last_call: float = 30.0
     """How long a first attempt with ``min_nodes`` launchers waits for more."""
+    by_topology: bool = True
+    """Nodes of one place get neighbouring group ranks; False: each has the one that was given to it."""
     silent_after: float = 6.0
     """A launcher whose heartbeat has not changed for this long is out of sight. One that has ended is lost then."""
 
@@ -286,7 +292,7 @@ class MembershipView:
         stale = {m.node: m for m in ready if m.checks and m.node in spares_before and (m.ready_after or 0) < attempt}
         others = [m for m in ready if m.node not in stale and m.node != avoid]
         if stale and len(others) < self.rules.max_nodes:
-            return f"{_names(stale.values())} {'is' if len(stale) == 1 else 'are'} being checked"
+            return _being_checked(stale.values())
         if len(ready) < self.rules.min_nodes:
             self._enough_since = None
             return self._too_few(ready, last, parked, now)
@@ -295,9 +301,14 @@ class MembershipView:
         last_call = attempt == 0 and len(ready) < self.rules.max_nodes
         if last_call and now - self._enough_since < self.rules.last_call:
             return f"{len(ready)} nodes are ready, enough; waiting for up to {self.rules.max_nodes} until the last call"
-        self._enough_since = None
-        order = [*_ordered([m for m in ready if m.node not in stale], last, avoid), *stale.values()]
+        places = {n: m.topology for n, m in self._members.items()} if self.rules.by_topology else {}
+        order = _ordered([m for m in ready if m.node not in stale], [*stale.values()], last, avoid, places)
         size = min(len(order), self.rules.max_nodes)
+        if nearer := [m for m in order[:size] if m.node in stale]:
+            return _being_checked(nearer)
+        self._enough_since = None
+        if last is None:
+            order[:size] = _together(order[:size], places)
         spares = tuple(m.node for m in order[size:])
         return Roster(attempt + 1, tuple(m.node for m in order[:size]), spares, parked)
 
@@ -401,8 +412,18 @@ def joining_reason(member: Member) -> str:
     return f"node {member.node} on {member.host} waits to join"
 
 
-def _ordered(ready: Sequence[Member], last: Roster | None, avoid: str | None) -> list[Member]:
-    """Formerly active launchers in their order with newcomers in the gaps, then the others."""
+def _ordered(
+    ready: Sequence[Member],
+    later: Sequence[Member],
+    last: Roster | None,
+    avoid: str | None,
+    places: Mapping[str, tuple[str, ...]],
+) -> list[Member]:
+    """Formerly active launchers in their order with newcomers in the gaps, then the others.
+
+    ``places``: where nodes are, of those that left too. A newcomer of the place of the node that left a gap fills it;
+    one of ``later``, which are still being checked, only if it is nearer than all others.
+    """
     by_name = {m.node: m for m in ready}
     arrival = {m.node: i for i, m in enumerate(ready)}
     before = last.active if last is not None else ()
@@ -411,17 +432,46 @@ def _ordered(ready: Sequence[Member], last: Roster | None, avoid: str | None) ->
         return (math.inf if member.preferred_rank is None else member.preferred_rank, arrival[member.node])
 
     formerly_active = set(before)
-    newcomers = sorted((m for m in ready if m.node not in formerly_active), key=key)
+    newcomers = [*sorted((m for m in ready if m.node not in formerly_active), key=key), *later]
     if avoid in by_name and newcomers:
         kept = [None if node == avoid else by_name.get(node) for node in before]
     else:
         kept = [by_name.get(node) for node in before]
         if avoid in by_name:  # no other node is available: every group rank moves on by one
             kept = kept[-1:] + kept[:-1]
-    queue = iter(newcomers)
-    order = [member or next(queue, None) for member in kept]
+    queue = list(newcomers)
+    order = [member or _nearest(queue, places.get(node, ()), places) for node, member in zip(before, kept, strict=True)]
     rest = [*queue, *([by_name[avoid]] if avoid in by_name and newcomers else [])]
     return [m for m in order if m is not None] + rest
+
+
+def _being_checked(members: Collection[Member]) -> str:
+    return f"{_names(members)} {'is' if len(members) == 1 else 'are'} being checked"
+
+
+def _together(members: Sequence[Member], places: Mapping[str, tuple[str, ...]]) -> list[Member]:
+    """Members with those of one place behind its first, on each level."""
+    first: dict[tuple[str, ...], int] = {}
+    for position, member in enumerate(members):
+        path = places.get(member.node, ())
+        for level in range(len(path)):
+            first.setdefault(path[: level + 1], position)
+
+    def key(item: tuple[int, Member]) -> tuple[int, ...]:
+        position, member = item
+        path = places.get(member.node, ())
+        return (*(first[path[: level + 1]] for level in range(len(path))), position)
+
+    return [member for _, member in sorted(enumerate(members), key=key)]
+
+
+def _nearest(queue: list[Member], place: Sequence[str], places: Mapping[str, tuple[str, ...]]) -> Member | None:
+    """Take the first of those that share the narrowest place; None: there is nobody."""
+    if not queue:
+        return None
+    found = max(queue, key=lambda member: shared(place, places.get(member.node, ())))
+    queue.remove(found)
+    return found
 
 
 def _barred(member: Member, excluded: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import DirectiveKind, NoRestart
-from rankwatch.contract.exits import LEFT_EARLY, exit_phrase
+from rankwatch.contract.exits import LEFT_EARLY, exit_phrase, lost_peer
 from rankwatch.contract.messages import Directive, RankRequest
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, StopRequest
 from rankwatch_launcher.core.exits import RankExit
@@ -198,9 +198,12 @@ def describe_exit(exit_: RankExit, hostname: str) -> str:
 
 
 def describe_crash(exits: Sequence[RankExit], hostname: str, *, left: Sequence[RankExit] = ()) -> str:
-    """Which rank crashed first, and how many others at the same moment; before it, those that ``left`` with code 0."""
-    others = len(exits) - 1
+    """Which rank crashed first, and how many others; before it, those that ``left`` with code 0."""
+    victims = 0 if exits[0].consequence else sum(each.consequence for each in exits)
+    others = len(exits) - 1 - victims
     crash = describe_exit(exits[0], hostname) + (f" ({others} more at the same moment)" if others else "")
+    if victims:
+        crash += f"; {lost_peer(victims)}"
     if not left:
         return crash
     likewise = f" ({len(left) - 1} more did)" if len(left) > 1 else ""

@@ -127,7 +127,7 @@ def finish(state: AttemptState) -> Step:
     """All ranks, here and elsewhere, exited with code 0, or saved and stopped."""
     effects: tuple[Effect, ...] = (Close(),)
     if (stopping := state.stopping) is not None and not state.complete:
-        state = replace(state, outcome=Outcome(stopping.state, 0, stopping.reason))
+        state = replace(state, outcome=Outcome(stopping.state, 0, stopping.reason, agreed=not stopping.by_signal))
         text = f"stopped: {attempt_end.describe_stopped(stopping.reason, by_signal=stopping.by_signal)}"
         effects = (Log(text, warning=False), Close())
     return replace(state, phase=Over()), effects

@@ -9,11 +9,10 @@ from typing import Final
 
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.exits import is_consequence
-from rankwatch.contract.messages import Frame, RankStack
+from rankwatch.contract.messages import TRACEBACK, Frame, RankStack
 
 MAX_TEXT: Final = 300
 SHOWN_FRAMES: Final = 3
-METHOD: Final = "traceback"
 SCRIPT_ERRORS: Final = ("SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError")
 _SENTENCES: Final = 200
 """Characters of an explanation that a sentence can hold."""
@@ -69,10 +68,11 @@ class RankError:
         """The innermost frames: ``collate (data.py:41) < <module> (train.py:9)``; empty: unknown."""
         return " < ".join(f"{f.function} ({f.file.rpartition('/')[2]}:{f.line})" for f in self.frames[:SHOWN_FRAMES])
 
-    def stack(self, rank: int, pid: int) -> RankStack:
-        """It as evidence."""
+    def stack(self, rank: int, pid: int, now: float = 0.0) -> RankStack:
+        """It as evidence; ``now``: Unix time, 0: not known."""
         text = " / ".join(filter(None, map(str.strip, self.message.splitlines())))
-        return RankStack(rank, pid, METHOD, self.frames, ProcessState.EXITED, text[:MAX_TEXT])
+        raised = max(0.0, now - self.at) if now and self.at else None
+        return RankStack(rank, pid, TRACEBACK, self.frames, ProcessState.EXITED, text[:MAX_TEXT], raised=raised)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,6 @@ SHOWN: Final = 5
 """Restarts with their reasons, the newest."""
 _UNREAD: Final = ("the monitor did not answer at the end", "the monitor has refused this launcher")
 """Why nothing of the job could be read: nobody answers, or what answers wants another token or does not know it."""
-_STOPPED: Final = {0: "all ranks have saved", CODE_INTERRUPTED: "by Ctrl-C"}
-"""How a job was stopped, by its exit code."""
 _WORDS: Final = {FINISHED: ConsoleWord.DONE, STOPPED: ConsoleWord.STOPPED, PREEMPTED: ConsoleWord.STOPPED}
 
 
@@ -86,7 +84,8 @@ def closing(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mappin
         facts.append(duration(ended - started))
     facts.append(count(restarts, "restart"))
     if outcome.state == STOPPED or outcome.state == PREEMPTED:
-        facts.insert(0, _STOPPED.get(outcome.code, "the ranks were killed"))
+        ended_well = "all ranks have saved" if outcome.agreed else "no rank had to be killed"
+        facts.insert(0, {0: ended_well, CODE_INTERRUPTED: "by Ctrl-C"}.get(outcome.code, "the ranks were killed"))
     elif outcome.cause and len(outcome.reason) > len(outcome.cause):  # what happened has been shown
         facts.insert(0, one_line(outcome.reason[len(outcome.cause) :].lstrip(":; ")))
     if outcome.code not in (0, CODE_FAILED, CODE_INTERRUPTED):

@@ -36,10 +36,12 @@ from rankwatch_launcher.job.endings import ENDINGS, Whereabouts, outcome_of, sto
 from rankwatch_launcher.job.node_gate import gate_of, measure_pairs
 from rankwatch_launcher.log import event, logger
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
+from rankwatch_launcher.node import topology
 from rankwatch_launcher.node.evidence import EvidenceTaker
 from rankwatch_launcher.node.files import AttemptFiles
 from rankwatch_launcher.node.identity import Identity
 from rankwatch_launcher.node.learned_limits import LearnedLimitsFile
+from rankwatch_launcher.node.rank_output import RankOutput
 from rankwatch_launcher.node.session import MonitorSession
 from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import (
@@ -54,6 +56,7 @@ from rankwatch_launcher.outcome import (
 from rankwatch_launcher.prewarm.pool import PrewarmPool
 from rankwatch_launcher.schedulers import kubernetes, slurm
 from rankwatch_launcher.shell.agent import Agent
+from rankwatch_launcher.shell.kept_output import OutputKeeper
 from rankwatch_launcher.shell.orphan_reaper import OrphanReaper
 from rankwatch_launcher.shell.rank_log import log_facts
 from rankwatch_launcher.shell.signals import Signals
@@ -133,6 +136,9 @@ class Launch:
         stack.callback(self.files.close)
         self.files.launchers = config.min_nodes
         self.evidence = EvidenceTaker(self.me.name, self.files)
+        self.output = RankOutput(self.me.name, sent=options.send_logs)
+        self.keeper = OutputKeeper(self.output, options.keep_output_mib << 20)
+        stack.callback(self.keeper.close)
         self.session = MonitorSession(
             self.me,
             self.files,
@@ -141,11 +147,13 @@ class Launch:
             policy=options.policy,
             learned_limits=learned_limits,
             min_nodes=config.min_nodes,
+            output=self.output,
         )
         versions = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
         run = torch_compat.run_folder(specs, config.run_id)
-        logs = log_facts(torch_compat.redirected_into(specs), run, sent=options.send_logs)
+        logs = log_facts(torch_compat.redirected_into(specs), run, kept=self.keeper.folder, sent=options.send_logs)
         self.session.facts = versions | logs | slurm.facts(os.environ) | kubernetes.facts(os.environ)
+        self.session.topology = topology.labels(options.topology_label, os.environ)
         stop_signal = signal.Signals[options.stop_signal] if options.stop_signal else None
         handled = torch_compat.setting(config, "signals_to_handle")
         self.signals = Signals(handled, stop_signal, self.session.directives.wake_up)
@@ -190,6 +198,7 @@ class Launch:
             rendezvous=self.rendezvous,
             reaper=reaper,
             signals=self.signals,
+            keeper=self.keeper,
             on_rendezvous=self.discovery.on_rendezvous,
             pool=pool,
             log_line_prefix_template=config.log_line_prefix_template,
@@ -301,6 +310,7 @@ class Launch:
             config.max_nodes,
             options.node_timeout,
             float(config.rdzv_configs.get("last_call_timeout", LAST_CALL_SECONDS)),
+            by_topology=config.rdzv_backend != "static",
         )
         me = Member(
             self.me.name,
@@ -309,6 +319,7 @@ class Launch:
             config.role,
             preferred_rank=preferred_rank(config, os.environ),
             checks=self.gate is not None,
+            topology=session.topology,
         )
         if self.gate is not None and options.node_check == "pairs" and config.max_nodes > 1:
             patience = rules.last_call, float(config.rdzv_configs.get("join_timeout", JOIN_SECONDS))

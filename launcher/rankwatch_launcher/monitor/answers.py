@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.messages import Directive, read
+from rankwatch.contract.rank_output import LogRequest
 from rankwatch.contract.text import decoded
 
 LARGEST_ANSWER: Final = 8 << 20
@@ -90,6 +91,15 @@ def read_directive(item: object) -> Directive:
         if not is_right(getattr(directive, name)):
             raise ValueError(f"its {name} has a wrong value")
     return directive
+
+
+def read_log_request(item: object) -> LogRequest:
+    """Decode a question for logs, whose bounds are the launcher's own.
+
+    Raises:
+        ValueError: it lacks a field, or one has a value of another kind.
+    """
+    return read(LogRequest, item)
 
 
 def _depth(value: object) -> int:

@@ -25,6 +25,7 @@ from rankwatch.contract.enums import AckState
 from rankwatch.contract.http_connection import HttpConnection, Response
 from rankwatch.contract.intervals import POLL_SECONDS
 from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, RunClaim
+from rankwatch.contract.rank_output import LogRequest
 from rankwatch.contract.semconv import API_PREFIX, JOB_HEADER
 from rankwatch.contract.text import one_line
 from rankwatch.contract.tls import TlsFiles
@@ -71,6 +72,7 @@ class MonitorLink:
         self.job_id = job_id
         self.url = ""
         self.on_directive: Callable[[Directive], None] = lambda _: None
+        self.on_log_request: Callable[[LogRequest], None] = lambda _: None
         self.on_registered: Callable[[Mapping[str, Any], bool], None] = lambda _settings, _again: None
         self._registration = registration
         self._token = ""
@@ -217,6 +219,11 @@ class MonitorLink:
         query = urlencode({"after": str(self._after), "node": registration.node, "wait": f"{wait:g}"})
         answer = self._call(connection, "GET", f"directives?{query}", read_timeout=POLL_SECONDS + _READ_SECONDS)
         self._log_reachable()
+        for item in answers.items(answer, "log_requests"):
+            try:
+                self.on_log_request(answers.read_log_request(item))
+            except ValueError as error:
+                self._warn_once(f"invalid question for logs ignored: {error}")
         if not isinstance(answer.get("directives"), list):
             raise ValueError("its answer has no list of directives")
         for item in answer["directives"]:

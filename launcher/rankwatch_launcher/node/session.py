@@ -26,6 +26,7 @@ from rankwatch_launcher.node.evidence import EvidenceTaker
 from rankwatch_launcher.node.files import AttemptFiles
 from rankwatch_launcher.node.identity import Identity
 from rankwatch_launcher.node.learned_limits import AT_END, NOW, LearnedLimitsFile
+from rankwatch_launcher.node.rank_output import RankOutput
 from rankwatch_launcher.node.reporter import NodeView, ProxyReporter
 
 LAUNCHER_SETTINGS: Final = "launcher"
@@ -47,14 +48,18 @@ class MonitorSession:
         policy: Mapping[str, Any] | None = None,
         learned_limits: LearnedLimitsFile | None = None,
         min_nodes: int = 0,
+        output: RankOutput | None = None,
     ) -> None:
         """``min_nodes``: nodes without which no attempt starts; 0: unknown."""
+        self._output = output or RankOutput(me.name)
         self.me, self._files, self._evidence = me, files, evidence
         self.learned_limits = learned_limits or LearnedLimitsFile()
         self.facts: dict[str, str] = {}
         self.role = (NodeRole.ACTIVE, "")
         self.checks: tuple[CheckResult, ...] = ()
         """What the last checks of this node found."""
+        self.topology: tuple[str, ...] = ()
+        """Where this node is."""
         self.run = ""
         """Identity of this start of the job, the same for all its launchers."""
         self._job_name, self._policy, self._min_nodes = job_name, dict(policy or {}), min_nodes
@@ -92,6 +97,7 @@ class MonitorSession:
         """Post over this link from now on."""
         self._link, self._reporter = link, ProxyReporter(self.view, link)
         self._evidence.connect(link, self._reporter.post_progress)
+        self._output.connect(link)
 
     def claim(self, job_id: str, url: str, token: str) -> str:
         """Claim a job's id for this run; see :meth:`MonitorLink.claim`."""
@@ -127,6 +133,7 @@ class MonitorSession:
             ft_state=self.learned_limits.loaded,
             run=self.run,
             min_nodes=self._min_nodes,
+            topology=self.topology,
             checks=self.checks,
         )
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rankwatch.contract import topology as labels
 from rankwatch_launcher import procfs
 
 JOB_ID: Final = "SLURM_JOB_ID"
@@ -69,6 +70,17 @@ def node_name(env: Mapping[str, str]) -> str | None:
 def node_rank(env: Mapping[str, str]) -> int | None:
     """This node's number within the step or job, for ``--node-rank``; None outside Slurm."""
     return _whole(env.get("SLURM_NODEID")) if env.get(JOB_ID) else None
+
+
+def topology(env: Mapping[str, str]) -> list[str]:
+    """Switches and blocks of this node as labels, the widest first; empty: Slurm knows none.
+
+    ``SLURM_TOPOLOGY_ADDR`` is ``s0.s4.tux1`` where its pattern is ``switch.switch.node``.
+    """
+    names, kinds = (env.get(f"SLURM_TOPOLOGY_ADDR{end}", "").split(".") for end in ("", "_PATTERN"))
+    if not env.get(JOB_ID) or len(names) != len(kinds):
+        return []
+    return list(labels.valid(f"{kind}={name}" for kind, name in zip(kinds, names, strict=True) if kind != "node"))
 
 
 def restart_count(env: Mapping[str, str]) -> int:

@@ -39,6 +39,7 @@ from rankwatch_launcher.outcome import FINISHED, Outcome
 from rankwatch_launcher.prewarm.bootstrap import Bootstrap
 from rankwatch_launcher.prewarm.pool import PrewarmPool
 from rankwatch_launcher.shell import workers
+from rankwatch_launcher.shell.kept_output import OutputKeeper
 from rankwatch_launcher.shell.loop import Loop, Surroundings
 from rankwatch_launcher.shell.orphan_reaper import OrphanReaper
 from rankwatch_launcher.shell.ranks import RankProcesses
@@ -63,18 +64,19 @@ class Agent(LocalElasticAgent):
         rendezvous: Rendezvous,
         reaper: OrphanReaper,
         signals: Signals,
+        keeper: OutputKeeper,
         on_rendezvous: Callable[[Rendezvous], None],
         pool: PrewarmPool | None = None,
         log_line_prefix_template: str | None = None,
         shutdown_timeout: int = 30,
     ) -> None:
         newer = torch_compat.accepted(LocalElasticAgent.__init__, shutdown_timeout=shutdown_timeout)
-        super().__init__(spec, logs_specs, log_line_prefix_template=log_line_prefix_template, **newer)
+        super().__init__(spec, keeper.specs(logs_specs), log_line_prefix_template=log_line_prefix_template, **newer)
         self.outcome = Outcome(FINISHED, 0)
         """How the job ended here, once :meth:`run` has returned."""
         self._options, self._signals, self._specs = options, signals, logs_specs
         self._rendezvous_handler, self._on_rendezvous = rendezvous, on_rendezvous
-        self._reaper, self._pool = reaper, pool
+        self._reaper, self._pool, self._keeper = reaper, pool, keeper
         self._ranks = RankProcesses(())
         self._starts = 0
         self._started_at = 0.0
@@ -90,6 +92,7 @@ class Agent(LocalElasticAgent):
             reap=self._reap,
             pool=pool,
             send_logs=options.send_logs,
+            drain=keeper.drain,
         )
 
     def kill_ranks(self) -> None:
@@ -130,6 +133,7 @@ class Agent(LocalElasticAgent):
         self._started_at = time.monotonic()
         self._reaper.forget()
         torch_compat.remove_old_errors(self._specs)
+        self._keeper.begin(attempt)
         bootstrap = Bootstrap(self._options.auto, self._options.stand_in, errors=True)
         with self._signals.deferred(), workers.rank_handlers(self._pool, self._reaper.add, bootstrap):
             pids: dict[int, int] = super()._start_workers(worker_group)

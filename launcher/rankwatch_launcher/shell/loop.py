@@ -74,6 +74,8 @@ class Surroundings:
     """Close the logs and reap the ranks, which have been killed."""
     pool: PrewarmPool | None = None
     send_logs: bool = True
+    drain: Callable[[], None] = lambda: None
+    """Pass on what the ranks have printed."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -138,6 +140,7 @@ class Loop:
                     ahead.append(answer)
 
     def _exited(self, exited: Sequence[RankProcess]) -> events.Exited:
+        self._around.drain()  # what follows is logged below it
         requests = tuple(self._session.requests())  # the ranks may have explained their exits
         exits = tuple(self._exit(process, process.code or 0) for process in exited)
         return events.Exited(
@@ -305,10 +308,11 @@ class Loop:
 
         The latter are not asked for a stack: torch's control plane aborts a process whose interpreter ends meanwhile.
         """
-        ended = {e.rank: e.error.stack(e.rank, e.pid) for e in self.state.errors() if e.error is not None}
+        now = time.time()
+        ended = {e.rank: e.error.stack(e.rank, e.pid, now) for e in self.state.errors() if e.error is not None}
         for process in self._ranks.alive():
             if (error := self._rank_error(process)) is not None:
-                ended[process.rank] = error.stack(process.rank, process.pid)
+                ended[process.rank] = error.stack(process.rank, process.pid, now)
         return tuple(ended.values())
 
 

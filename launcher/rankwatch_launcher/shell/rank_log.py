@@ -7,25 +7,24 @@ launcher's goes, which is a file under many schedulers (``sbatch --output``, ``n
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from torch.distributed.elastic.multiprocessing import PContext
 
 from rankwatch.contract.intervals import omits_redundant_reports
-from rankwatch.contract.messages import LOG_LINES, LOGS_UNSENT, RankLog
-from rankwatch.contract.text import INDENT
+from rankwatch.contract.messages import KEPT_OUTPUT, LOG_LINES, LOGS_UNSENT, RankLog
 from rankwatch_launcher.core.exits import RankExit
+from rankwatch_launcher.node.rank_output import as_shown
 from rankwatch_launcher.node.session import MAX_FACT
 
 MAX_READ: Final = 16 << 10
 """Bytes read at the end of a file."""
 RANKS: Final = 4
 """Failed ranks of a node whose logs are sent; one in a large job."""
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def logs_of(
@@ -50,7 +49,8 @@ def logs_of(
             own = redirected.get(crash.local_rank, "")
             if own != os.devnull and (path := own or file_behind(inherited)):
                 lines = last_lines(path)
-                log = RankLog(crash.rank, stream, host, path, lines, not own)
+                both = context.stdouts.get(crash.local_rank) == context.stderrs.get(crash.local_rank)
+                log = RankLog(crash.rank, "output" if own and both else stream, host, path, lines, not own)
                 found.setdefault((crash.rank, path), log.bounded())
     return tuple(found.values())
 
@@ -76,23 +76,19 @@ def last_lines(path: str) -> tuple[str, ...]:
     except (OSError, ValueError):
         return ()
     whole = text.split("\n")[1 if begin else 0 :] or [text]
-    return tuple(line for line in map(_shown, whole) if line.strip())[-LOG_LINES:]
+    return tuple(line for line in map(as_shown, whole) if line.strip())[-LOG_LINES:]
 
 
-def log_facts(log_dir: str, run: str = "", *, sent: bool = True) -> dict[str, str]:
+def log_facts(log_dir: str, run: str = "", *, kept: Path | None = None, sent: bool = True) -> dict[str, str]:
     """Where the output of this launcher's ranks goes, if into a file, and that it stays there, as facts.
 
     Args:
         log_dir: torch's folder for their logs, if it redirects their output; else empty.
         run: torch's folder for this launch below it; empty: not known.
+        kept: the folder in which this launcher keeps it; None: it does not.
         sent: whether the ends of logs are sent.
     """
     paths = {"rank_logs": log_dir, "run_logs": run} if log_dir else {"log": file_behind(2)}
+    paths[KEPT_OUTPUT] = str(kept or "")
     place = {name: path for name, path in paths.items() if 0 < len(path) <= MAX_FACT and path.isprintable()}
     return place if sent else place | {LOGS_UNSENT: "true"}
-
-
-def _shown(line: str) -> str:
-    """A line without colours, after the last carriage return: a progress bar begins each of its states with one."""
-    visible = _COLOUR.sub("", line.rstrip()).rpartition("\r")[2]
-    return visible.replace("\t", INDENT)

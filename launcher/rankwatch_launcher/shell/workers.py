@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import os
 import subprocess
@@ -33,6 +34,7 @@ class RankHandler(SubprocessHandler):
         super().__init__(**start)
 
     def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes]:
+        self._append()
         if self._signals is not None:
             env[torch_compat.SIGNALS] = self._signals
         env = self._bootstrap.environment(of_ranks(env))
@@ -44,6 +46,14 @@ class RankHandler(SubprocessHandler):
         if self._pool is not None:
             self._pool.started(self.local_rank_id, process.pid)
         return process
+
+    def _append(self) -> None:
+        """Write behind what is there: both streams may go to one file, and a child may open and empty it."""
+        if self._stdout is not None and self._stderr is not None and self._stdout.name == self._stderr.name:
+            self._stderr.close()
+            self._stderr = self._stdout
+        for file in filter(None, (self._stdout, self._stderr)):
+            fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_APPEND)
 
     def _take(self, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes] | None:
         if self._pool is None:

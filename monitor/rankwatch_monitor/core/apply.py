@@ -409,6 +409,7 @@ def _acknowledged(job: Job, event: Acknowledged, now: float) -> None:
 def _evidence(job: Job, evidence: Evidence, now: float) -> None:
     if (node := job.nodes.get(evidence.node)) is not None:
         node.seen = now
+    host = node.registration.host if node is not None else ""
     incident, at = find_incident(job.incidents, evidence), now - evidence.age
     if incident is None:
         return
@@ -420,9 +421,15 @@ def _evidence(job: Job, evidence: Evidence, now: float) -> None:
     if evidence.ras is not None:
         own = incident.attempt == job.attempt == evidence.attempt  # else other processes have these pids, or numbers
         accused = nccl.accused([evidence.ras], job.columns) if own else ()
-        host = job.nodes[evidence.node].registration.host if evidence.node in job.nodes else ""
         answer = NcclAnswer(evidence.node, host, evidence.ras, tuple(culprit.rank for culprit in accused))
     received = EvidenceReceived(
-        evidence.node, tuple(evidence.stacks), at, evidence.look, tuple(evidence.logs), answer, tuple(evidence.dumps)
+        evidence.node,
+        tuple(evidence.stacks),
+        at,
+        evidence.look,
+        tuple(evidence.logs),
+        answer,
+        tuple(evidence.dumps),
+        host,
     )
     transition(incident, received, now)

@@ -145,6 +145,22 @@ class Timeline:
 MOST_NODES_CHECKED: Final = 8
 
 
+MOST_ERRORS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RankError:
+    """The exception that ended one rank, which was not about another rank's end."""
+
+    rank: int
+    host: str
+    text: str
+    place: str = ""
+    """Function, file and line; empty: unknown."""
+    at: float | None = None
+    """Unix seconds at which it was raised; None: unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeChecked:
     """A node that failed a check."""
@@ -261,6 +277,10 @@ class Incident:
     stacks: Stacks = field(default_factory=Stacks)
     logs: tuple[RankLog, ...] = ()
     """Ends of the logs of the first ranks that failed; see :data:`~rankwatch.contract.messages.LOGGED_RANKS`."""
+    errors: tuple[RankError, ...] = ()
+    """The first error of each rank, the earliest first, at most :data:`MOST_ERRORS`."""
+    lost_peer: Sequence[int] = ()
+    """Ranks whose exception is about the end of another one; kept as ``affected`` is."""
     node_checks: tuple[NodeChecked, ...] = ()
     """Nodes that failed a check while it was open, at most :data:`MOST_NODES_CHECKED`."""
     dumps: Mapping[int, int] = field(default_factory=dict)

@@ -160,3 +160,9 @@ def format_ranks(ranks: Iterable[int]) -> str:
     known = sorted(ranks)
     more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
     return f"rank{'' if len(known) == 1 else 's'} {', '.join(map(str, known[:SHOWN]))}{more}"
+
+
+def places(job: Job) -> dict[str, tuple[str, ...]]:
+    """Where the hosts are that run ranks of the job, or did: their labels, the widest first."""
+    took_part = (node for node in job.nodes.values() if node.ranks or node.former or node.lost is not None)
+    return {node.registration.host: node.registration.topology for node in took_part}

@@ -27,6 +27,7 @@ from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.effects import Effect, Slowed
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import usual_report_interval
+from rankwatch_monitor.core.nodes import places
 from rankwatch_monitor.core.ranks import EXITED, Bools, Floats, Ints, RankColumns, live_ranks
 from rankwatch_monitor.core.regression.sample import Sample
 from rankwatch_monitor.core.slow_cause import Doubt, LateRank
@@ -577,6 +578,7 @@ def _conclude(job: Job, window: Window, slowness: Slowness, effects: list[Effect
             policy.straggler_slowdown, policy.straggler_windows_needed, policy.straggler_windows
         ),
         often_behind=_often_behind(performance.signal_TR, policy.straggler_slowdown),
+        places=places(job),
     )
     was, past = performance.finding, {each.verdict: each for each in reversed(before)}
     performance.set_findings([_continued(each, past.get(each.verdict), window.now) for each in found])

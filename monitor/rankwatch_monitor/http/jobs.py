@@ -14,6 +14,7 @@ from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
 from rankwatch_monitor.core.views import (
+    crash_head,
     digest,
     flight_dumps,
     incident_view,
@@ -165,6 +166,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
             **incident_view.shown(job, incident, now, activity),
             "of_host": incident_view.of_host(job, incident, now, activity),
             "advice": None if advised is None else advised.to_json(),
+            "crash": crash_head.head(incident),
             "stack_groups": job_view.stack_groups(incident),
             "stack_errors": stack_errors(job, incident),
             **rank_logs.shown(job, incident),

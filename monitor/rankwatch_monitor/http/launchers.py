@@ -271,11 +271,14 @@ def launcher_routes(
         if node:
             job = monitor.job(job_id)
             apply.poll(job, known_node(job, node), monitor.clock.now())
-            wait = 0.0 if monitor.runs.has_warning(job_id, node) else wait
-        ready = await monitor.directives_after(job_id, after, wait)
+            waits = monitor.runs.has_warning(job_id, node) or monitor.log_requests.asked(job_id, node)
+            wait = 0.0 if waits else wait
+        ready = await monitor.directives_after(job_id, after, wait, node)
         found: dict[str, Any] = {"directives": [asdict(directive) for directive in ready]}
         if node and (warnings := monitor.runs.take_warnings(job_id, node)):
             found["warnings"] = warnings
+        if node and (asked := monitor.log_requests.take(job_id, node)):
+            found["log_requests"] = [asdict(request) for request in asked]
         return found
 
     @routes.post("/jobs/{job_id}/directives/{directive}/acks", status_code=204, summary="Acknowledge a directive")

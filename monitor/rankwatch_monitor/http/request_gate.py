@@ -39,7 +39,8 @@ LARGE: Final = 256 * KIB
 """Bytes of a body of which one is decoded in a turn of the loop: 64 of 1 MiB in one turn take a second."""
 LARGEST_EVIDENCE: Final = 8 * MIB
 """Bytes of a body with stacks, of which launchers send up to 4 MiB."""
-_EVIDENCE: Final = re.compile(re.escape(semconv.API_PREFIX) + "/jobs/([^/]+)/evidence")
+_EVIDENCE: Final = re.compile(re.escape(semconv.API_PREFIX) + "/jobs/([^/]+)/(evidence|logs)")
+"""What a launcher sends of its ranks: counted before it is read."""
 LARGEST_UNGUARDED: Final = 16 * KIB
 """Bytes of a body that is read without a token: a login."""
 MOST_FIELDS: Final = 100
@@ -47,8 +48,8 @@ MOST_FIELDS: Final = 100
 OTLP: Final = (semconv.OTLP_METRICS_PATH, semconv.OTLP_TRACES_PATH)
 PROBES: Final = ("/livez", "/readyz")
 """Paths that answer under every name, since probes may use any."""
-_POLL: Final = "/directives"
-"""Ends the path of a question that waits for its answer for long."""
+_POLLS: Final = ("/directives", "/logs")
+"""End the paths of questions that wait for their answers for long."""
 LOGIN: Final = semconv.API_PREFIX + "/session"
 """The one path of the API that needs no token."""
 
@@ -99,7 +100,7 @@ class RequestGate:
             return
         limit = LARGEST if guarded else LARGEST_UNGUARDED
         evidence = _EVIDENCE.fullmatch(path) if scope["method"] == "POST" else None
-        if evidence is not None:
+        if evidence is not None and evidence[2] == "evidence":
             limit = LARGEST_EVIDENCE
         declared = headers.get("content-length", "0")
         if not declared.isdigit() or len(declared) > 18 or int(declared) > limit:
@@ -127,7 +128,7 @@ class RequestGate:
         with self._admission.body(host) as counted:
             body = _BoundedBody(receive, send, counted, limit, self._counters)
             try:
-                if not guarded or (scope["method"] in SAFE_METHODS and path.endswith(_POLL)):
+                if not guarded or (scope["method"] in SAFE_METHODS and path.endswith(_POLLS)):
                     await self._app(scope, body.receive, body.send)
                     return
                 grant = Bearer(self._tokens, headers, _token_in(scope["query_string"]), self._sessions).grant()

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from fastapi import HTTPException
 
-from rankwatch.contract import flight, text
+from rankwatch.contract import flight, text, topology
 from rankwatch.contract.messages import (
     DirectiveAck,
     Evidence,
@@ -132,6 +132,8 @@ def clean(message: Message, longest: int) -> Message:
             changed[name] = words[:longest]
     if isinstance(message, NodeRegistration) and any(len(words) > longest for words in message.facts.values()):
         changed["facts"] = {name: words[:longest] for name, words in message.facts.items()}
+    if isinstance(message, NodeRegistration) and message.topology:
+        changed["topology"] = topology.valid(message.topology)
     if isinstance(message, NodeRegistration) and message.checks:
         changed["checks"] = tuple(each.bounded() for each in message.checks[:MAX_CHECKS])
     return replace(message, **changed) if changed else message

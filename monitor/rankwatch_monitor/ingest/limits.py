@@ -60,6 +60,9 @@ class Limits:
     evidence_bytes_per_launcher: int = _limit(
         512 * KIB, "By", "the same for each launcher of these jobs, which is added to it"
     )
+    log_bytes_per_token: int = _limit(
+        64 * MIB, "By", "what one reader, by token or address, may fetch of the logs of ranks in a minute"
+    )
     facts_per_launcher: int = _limit(64, "{fact}", "facts in one launcher's registration")
     events_per_request: int = _limit(2_000, "{event}", "process events in one request")
     notices_per_request: int = _limit(256, "{notice}", "notices among them")
@@ -109,6 +112,7 @@ REASONS: Final = {
     "too_many_jobs": "a job beyond the limit",
     "too_many_ranks": "a rank beyond the limit of its job, or of all jobs together",
     "too_much_evidence": "evidence beyond what a job, or a token that is bound to jobs, may send in a minute",
+    "too_many_logs": "more of the logs of ranks than one reader may fetch in a minute, or at the same time",
     "held_elsewhere": "a report or call about a job that another monitor holds, where several share a database",
     "unavailable": "a request the monitor could not take now; the sender was asked to come again",
 }

@@ -15,7 +15,8 @@ from rankwatch_monitor.ingest.work_queue import WorkQueue
 log = logging.getLogger("rankwatch")
 
 Respond = Callable[[list[Directive] | None], None]
-"""Receives the new directives; an empty list after the timeout; None when this monitor dropped the job."""
+"""Receives the new directives; an empty list after the timeout; None when this monitor dropped the job, or has
+something else for this launcher."""
 
 
 @dataclass(eq=False, slots=True)
@@ -25,6 +26,7 @@ class Waiter:
     job: Job
     after: int
     respond: Respond
+    node: str = ""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -62,18 +64,23 @@ class DirectiveBroker:
             return []
         return [directive for directive in job.directives if after < directive.id <= published]
 
-    def subscribe(self, job: Job, after: int, wait: float, respond: Respond) -> Callable[[], object]:
+    def subscribe(self, job: Job, after: int, wait: float, respond: Respond, node: str = "") -> Callable[[], object]:
         """Call ``respond`` once: with the next directives above ``after``, or after ``wait`` seconds.
 
         Returns the function that cancels the subscription. Directives that are published already do not trigger it:
         check :meth:`available` first.
         """
-        waiter = Waiter(job, after, respond)
+        waiter = Waiter(job, after, respond, node)
         self._waiters.setdefault(job.id, {})[waiter] = None
         waiter.timer = asyncio.get_running_loop().call_later(wait, self._answer, waiter, [])
         return lambda: self._cancel(waiter)
 
-    async def wait_for(self, find: Callable[[], Job], after: int, wait: float) -> list[Directive]:
+    def wake(self, job_id: str, node: str) -> None:
+        """Answer a launcher of a job, for which there is something else than directives."""
+        for waiter in [each for each in self._waiters.get(job_id, ()) if each.node == node]:
+            self._answer(waiter, None)
+
+    async def wait_for(self, find: Callable[[], Job], after: int, wait: float, node: str = "") -> list[Directive]:
         """The directives above number ``after``; waits up to ``wait`` seconds for one.
 
         ``find`` returns the job or raises, also after the wait: the job may have been dropped meanwhile.
@@ -83,7 +90,9 @@ class DirectiveBroker:
         if found or wait <= 0 or self.ending:
             return found
         answered: asyncio.Future[list[Directive] | None] = asyncio.get_running_loop().create_future()
-        cancel = self.subscribe(job, after, wait, lambda new: None if answered.done() else answered.set_result(new))
+        cancel = self.subscribe(
+            job, after, wait, lambda new: None if answered.done() else answered.set_result(new), node
+        )
         try:
             received = await answered
         finally:

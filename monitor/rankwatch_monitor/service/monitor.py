@@ -44,6 +44,7 @@ from rankwatch_monitor.publish.publisher import Publishing
 from rankwatch_monitor.publish.text.scores_report import scores_log
 from rankwatch_monitor.service import flight_dumps, trend
 from rankwatch_monitor.service.broker import DirectiveBroker
+from rankwatch_monitor.service.log_requests import LogRequests
 from rankwatch_monitor.service.ownership import Ownership
 from rankwatch_monitor.service.persistence import Persistence
 from rankwatch_monitor.service.quotas import (
@@ -130,6 +131,7 @@ class Monitor:
         self.recorder: EventRecorder | None = None
         self.publishing: Publishing | None = None
         self.broker = DirectiveBroker()
+        self.log_requests = LogRequests(self.broker.wake, self.limits)
         self.runs = Runs()
         self.jobs: dict[str, Job] = {}
         self.host_activity = HostActivity(self.jobs)
@@ -472,9 +474,9 @@ class Monitor:
 
     # Output -----------------------------------------------------------------------------------------------------------
 
-    async def directives_after(self, job_id: str, after: int, wait: float) -> list[Directive]:
+    async def directives_after(self, job_id: str, after: int, wait: float, node: str = "") -> list[Directive]:
         """Directives issued after number ``after``; waits up to ``wait`` seconds for one, and raises as :meth:`job`."""
-        return await self.broker.wait_for(lambda: self.job(job_id), after, wait)
+        return await self.broker.wait_for(lambda: self.job(job_id), after, wait, node)
 
     @property
     def ending(self) -> bool:

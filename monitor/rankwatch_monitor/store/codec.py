@@ -34,6 +34,7 @@ from rankwatch_monitor.core.incident_record import (
     NcclAnswer,
     NodeChecked,
     Phase,
+    RankError,
     RankWait,
     Standstill,
     Timeline,
@@ -210,6 +211,8 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
             "stacks": stacks.to_json(),
             "heard_nodes": sorted(nodes),
             "logs": [asdict(log) for log in body["logs"]],
+            "errors": [asdict(each) for each in body["errors"]],
+            "lost_peer": list(body["lost_peer"]),
             "node_checks": [asdict(each) for each in body["node_checks"]],
             "dumps": {str(rank): size for rank, size in body["dumps"].items()},
             "nccl": [asdict(each) for each in body["nccl"]],
@@ -233,6 +236,8 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
         body[name] = tuple(body[name])
     body["heard_nodes"] = set(body["heard_nodes"])
     body["logs"] = tuple(read(RankLog, log) for log in body["logs"])
+    body["errors"] = tuple(read(RankError, each) for each in body.get("errors", ()))
+    body["lost_peer"] = RankRuns(body.get("lost_peer", ()))
     body["node_checks"] = tuple(read(NodeChecked, each) for each in body.get("node_checks", ()))
     body["dumps"] = {int(rank): size for rank, size in body.get("dumps", {}).items()}
     body["nccl"] = tuple(read(NcclAnswer, each) for each in body.get("nccl", ()))

@@ -108,6 +108,7 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
         for line in filter(None, (of_host["text"], of_host["suspect"])):
             lines += terminal.wrapped(line, "  ")
     lines += advice_lines(incident, terminal)
+    lines += crash_lines(incident.get("crash"), terminal)
     lines += ["", *_timeline(incident, terminal)]
     for each in incident["node_checks"]:
         node = each["host"] or each["node"]
@@ -132,6 +133,26 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
     for words, members in list(by_error.items())[:SHOWN_ERRORS]:
         lines += terminal.wrapped(f"{_members(members)}: no stack, {words}", "  ", "warning")
     return lines + log_report(incident) + _collectives(incident, terminal)
+
+
+def crash_lines(crash: Json | None, terminal: Terminal) -> list[str]:
+    """The first error of each rank by time, and who lost a peer, below an empty line; empty: none failed."""
+    if not crash:
+        return []
+    lines, began = ["", "ERRORS, the first of each rank"], next((e["at"] for e in crash["errors"] if e["at"]), None)
+    for position, each in enumerate(crash["errors"]):
+        at = "" if each["at"] is None else when(each["at"])
+        if position and each["at"] is not None and began is not None:
+            at = f"+ {duration(each['at'] - began)}"
+        on = f" on {each['host']}" if each["host"] else ""
+        place = f", in {each['place']}" if each["place"] else ""
+        members = f"rank {each['ranks'][0]}{on}"
+        if more := len(each["ranks"]) - 1:
+            members += f" and {count(more, 'more rank')} ({ranks(each['ranks'][1:])})"
+        lines += terminal.wrapped(f"{at:>23}  {members}: {each['text']}{place}", "  ", "" if position else "bad")
+    if crash["text"]:
+        lines += terminal.wrapped(f"{'':>23}  {crash['text']} ({ranks(crash['lost_peer'])})", "  ")
+    return lines
 
 
 def log_report(incident: Json) -> list[str]:

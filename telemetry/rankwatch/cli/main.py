@@ -91,6 +91,7 @@ TASKS: Final = (
             "open",
             "report",
             "incidents",
+            "logs",
             "digest",
             "why",
             "audit",

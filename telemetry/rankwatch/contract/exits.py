@@ -49,6 +49,11 @@ def exit_phrase(code: int, message: str = "", signal: str = "") -> str:
     return f"exited with code {code}" + (f": {message}" if message else "")
 
 
+def lost_peer(victims: int) -> str:
+    """How many ranks ended since another one had."""
+    return "1 rank lost its peer" if victims == 1 else f"{victims} ranks lost their peer"
+
+
 def shorter_exits(text: str) -> Iterator[str]:
     """The text with less and less of its exit phrase; the kind of the error stays."""
     for needless in (_ALWAYS_THE_SAME, _COMMON_CODE):

@@ -45,6 +45,8 @@ class NodeRegistration:
     """Identity of this start of the job, the same for all its launchers; empty: unknown."""
     min_nodes: int = 0
     """Nodes without which no attempt starts, the minimum of ``--nnodes``; 0: unknown."""
+    topology: tuple[str, ...] = ()
+    """Where the node is: labels ``KEY=VALUE``, the widest first."""
     checks: tuple[CheckResult, ...] = ()
     """What the last checks of the node found; empty: none yet, or they are switched off."""
 
@@ -315,8 +317,12 @@ class RankStack:
     """The main thread (``pthread_self``), whose frames they are; 0: unknown."""
     usage: Usage | None = None
     """Of a watch: what its processes did; None: they were looked at once."""
+    raised: float | None = None
+    """Of a ``traceback``: seconds since the exception was raised; None: unknown."""
 
 
+TRACEBACK: Final = "traceback"
+"""``method`` of a stack that is an exception's."""
 LOG_LINES: Final = 20
 """Lines of a log that are sent and kept, the last ones."""
 LOG_LINE: Final = 300
@@ -325,6 +331,8 @@ LOGGED_RANKS: Final = 8
 """Failed ranks of one incident whose logs are kept."""
 LOGS_UNSENT: Final = "logs_unsent"
 """Fact of a registration: the launcher was started with ``--no-send-logs``."""
+KEPT_OUTPUT: Final = "kept_output"
+"""Fact of a registration: the folder in which the launcher keeps what each rank prints."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,14 @@ def test_how_nodes_are_checked(words: tuple[str, ...], mode: str) -> None:
     assert options(env={"RANKWATCH_NODE_CHECK": "0"})[0].node_check == "off"
 
 
+def test_labels_of_the_topology_keep_their_order() -> None:
+    told, _ = options("--topology-label", "rack=r1,switch=s2", "--topology-label", "pod=3")
+    assert told.topology_label == ("rack=r1", "switch=s2", "pod=3")
+    assert options(env={"RANKWATCH_TOPOLOGY_LABEL": "rack=r1, switch=s2"})[0].topology_label == ("rack=r1", "switch=s2")
+    with pytest.raises(SystemExit):
+        options("--topology-label", "rack")
+
+
 def test_without_torch_a_sentence_states_what_to_install() -> None:
     code = (
         "import sys; sys.modules['torch'] = None; from rankwatch.cli.main import main; sys.exit(main(['run', 'x.py']))"

@@ -13,7 +13,7 @@ from rankwatch_launcher import retry_policy
 from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, StopRequest
 from rankwatch_launcher.core import attempt_end
 from rankwatch_launcher.core.attempt_end import describe_crash, describe_exit, describe_restart
-from rankwatch_launcher.core.exits import RankExit
+from rankwatch_launcher.core.exits import RankError, RankExit
 from rankwatch_launcher.outcome import CODE_FAILED, FAILED, PREEMPTED, Outcome
 
 
@@ -117,6 +117,14 @@ def test_the_abort_of_a_finished_rank_is_explained_and_any_other_is_not() -> Non
 
 def test_other_crashes_are_counted() -> None:
     assert describe_crash([exit_of(3), exit_of(1)], "h1").endswith("exited with code 3 (1 more at the same moment)")
+
+
+def test_ranks_that_only_lost_their_peer_are_counted_apart() -> None:
+    lost = [exit_of(1, error=RankError("RuntimeError: Connection closed by peer")) for _ in range(15)]
+    crash = exit_of(1, message="ValueError: bad batch", error=RankError("ValueError: bad batch"))
+    assert describe_crash([crash, *lost], "h1").endswith("ValueError: bad batch; 15 ranks lost their peer")
+    assert describe_crash([crash, crash, lost[0]], "h1").endswith("(1 more at the same moment); 1 rank lost its peer")
+    assert describe_crash(lost[:2], "h1").endswith("(1 more at the same moment)")
 
 
 def test_a_rank_that_left_with_code_0_comes_before_the_connections_it_ended() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from e2e.training import Training
+from e2e.training import Launcher, Training
 from support.forked_ranks import run_command
 from support.monitor_process import running_monitor
+from support.ports import free_port
 from telemetry.inprocess.conftest import FAST, SCRIPT, Job
 
 pytest.importorskip("rankwatch_launcher")
@@ -106,3 +107,56 @@ def test_a_rank_whose_place_was_taken_is_parked_so_that_its_exit_restarts_no_ran
         "0 of 2 in iteration 1",
     ]
     assert "rank 0 is parked until the job ends" in training.launchers[0].printed()
+
+
+class Elastic:
+    """Launchers of one rank each that meet by c10d; rank 0 of the first attempt waits in its third step."""
+
+    def __init__(self, training: Training, nnodes: str) -> None:
+        self.training, self.printed = training, Job(training.folder / "ranks")
+        self.printed.folder.mkdir()
+        assert training.api is not None
+        given = {"options": FAST, "faults": [[0, 0, 2, "dawdle"]], "flags": ["init"], "steps": 20}
+        place = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "elastic"]
+        place += ["--rdzv-conf", "last_call_timeout=1", "--no-node-check", "--no-standby", "--node-timeout", "5"]
+        watched = ["--monitor", str(training.api.base_url), "--job-id", training.job]
+        self._command = [*run_command(), "--nnodes", nnodes, "--nproc-per-node", "1", *place, *watched]
+        self._command += [str(SCRIPT), str(self.printed.folder), json.dumps(given)]
+
+    def start(self) -> Launcher:
+        return self.training.start(self._command)
+
+    def nodes(self) -> dict[int, dict[str, Any]]:
+        """What the monitor knows of the launchers, by process."""
+        return {node["launcher_pid"]: node for node in self.training.summary().get("nodes", ())}
+
+    def until_dawdles(self) -> None:
+        self.training.until("rank 0 waits", lambda: self.printed.printed(0, "fault"))
+
+    def assert_both_finish(self, *launchers: Launcher) -> None:
+        assert [each.wait() for each in launchers] == [0] * len(launchers), launchers[0].printed()
+        values = [self.printed.printed(rank, "result")[-1]["value"] for rank in (0, 1)]
+        assert values == ["0 of 2 in iteration 0", "1 of 2 in iteration 0"]
+
+
+@pytest.mark.long
+def test_ranks_of_a_node_that_joins_late_meet_those_that_were_restarted(training: Training) -> None:
+    job = Elastic(training, "1:2")
+    first = job.start()
+    job.until_dawdles()
+    second = job.start()
+    job.assert_both_finish(first, second)
+    assert training.summary()["attempt"] == 2
+
+
+@pytest.mark.long
+def test_ranks_of_a_spare_that_steps_in_meet_those_that_were_restarted(training: Training) -> None:
+    job = Elastic(training, "2")
+    first = job.start()
+    training.until("it holds the store", lambda: "1 of at least 2 nodes are ready" in first.printed())
+    launchers = [first, job.start(), job.start()]
+    job.until_dawdles()
+    spare = training.until("one is a spare", lambda: [p for p, node in job.nodes().items() if node["role"] == "spare"])
+    victim = next(each for each in launchers[1:] if each.process.pid not in spare)
+    victim.process.kill()
+    job.assert_both_finish(*(each for each in launchers if each is not victim))

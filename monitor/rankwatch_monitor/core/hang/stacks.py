@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, overload
 
 from rankwatch.contract.enums import ProcessState
-from rankwatch.contract.messages import Collective, Frame, RankStack
+from rankwatch.contract.messages import TRACEBACK, Collective, Frame, RankStack
 from rankwatch.contract.peers import waiting_call, waits_for_peers
 from rankwatch_monitor.core.cause import Site
 from rankwatch_monitor.core.rank_runs import RankRuns, ranges
@@ -410,6 +410,8 @@ class Stacks:
         odd = group.process_state if group.process_state in _CANNOT_RUN else ""
         # Lines differ between loops of one function; that of a collective's call tells two collectives apart.
         site = call_site(group.frames)
+        if group.method == TRACEBACK and group.frames:  # exceptions of one function are told apart by their lines
+            odd, site = TRACEBACK, group.frames[0]
         key: _Key = (tuple((f.function, f.file) for f in group.frames), odd, site and site.line)
         if key not in self._places and len(self._places) >= MAX_PLACES:
             key = (group.waits, odd)

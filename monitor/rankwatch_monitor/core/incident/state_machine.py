@@ -53,14 +53,17 @@ from typing import Any, Final, NamedTuple, assert_never
 
 from rankwatch.cli.formatting import capital, count
 from rankwatch.contract.enums import Action, VerdictKind, WaitKind
+from rankwatch.contract.exits import is_consequence
 from rankwatch.contract.flight import FlightDump
-from rankwatch.contract.messages import LOGGED_RANKS, RankLog, RankStack, Wait
+from rankwatch.contract.messages import LOGGED_RANKS, TRACEBACK, RankLog, RankStack, Wait
 from rankwatch_monitor.core.cause import Detection, Rejected, Shown, Unnamed
 from rankwatch_monitor.core.effects import Changed
+from rankwatch_monitor.core.hang.stacks import of_script
 from rankwatch_monitor.core.hang.verdict import Culprit, union
 from rankwatch_monitor.core.incident_record import (
     MAX_WAITS,
     MOST_ANSWERS,
+    MOST_ERRORS,
     MOST_NODES_CHECKED,
     Ended,
     Incident,
@@ -68,6 +71,7 @@ from rankwatch_monitor.core.incident_record import (
     NodeChecked,
     Notice,
     Phase,
+    RankError,
     RankWait,
     Withheld,
 )
@@ -260,6 +264,7 @@ class EvidenceReceived(NamedTuple):
     """What NCCL answered it about the job."""
     dumps: tuple[FlightDump, ...] = ()
     """Of flight recorders, without their data, which is stored apart."""
+    host: str = ""
 
 
 class NodeFailedChecks(NamedTuple):
@@ -556,6 +561,7 @@ def _take_evidence(incident: Incident, evidence: EvidenceReceived, now: float) -
     for stack in evidence.stacks:
         incident.stacks.add(stack)
     _take_waits(incident, evidence)
+    _take_errors(incident, evidence)
     if evidence.logs:
         _set(incident, logs=kept_logs((*incident.logs, *evidence.logs), [c.rank for c in incident.culprits]))
     if evidence.dumps:
@@ -571,6 +577,27 @@ def _take_evidence(incident: Incident, evidence: EvidenceReceived, now: float) -
         _set_times(incident, captured=max(evidence.at, incident.timeline.decided or 0.0))
     if incident.open:
         incident.heard_nodes.add(evidence.node)  # in place: thousands of launchers send theirs
+
+
+def _take_errors(incident: Incident, evidence: EvidenceReceived) -> None:
+    """Keep the first error of each rank, and who only lost its peer."""
+    raised = [stack for stack in evidence.stacks if stack.method == TRACEBACK and stack.error]
+    known = {each.rank for each in incident.errors}.union(incident.lost_peer)
+    new = [stack for stack in raised if stack.rank not in known]
+    victims = [stack.rank for stack in new if is_consequence(stack.error)]
+    errors = [_rank_error(stack, evidence) for stack in new if not is_consequence(stack.error)]
+    if victims:
+        _set(incident, lost_peer=union(incident.lost_peer, victims))
+    if errors:
+        kept = sorted((*incident.errors, *errors), key=lambda each: (each.at is None, each.at or 0.0, each.rank))
+        _set(incident, errors=tuple(kept[:MOST_ERRORS]))
+
+
+def _rank_error(stack: RankStack, evidence: EvidenceReceived) -> RankError:
+    site = next(filter(of_script, stack.frames), None)
+    place = "" if site is None else f"{site.function} ({site.file.rpartition('/')[2]}:{site.line})"
+    at = None if stack.raised is None else evidence.at - stack.raised
+    return RankError(stack.rank, evidence.host, stack.error, place, at)
 
 
 def _take_waits(incident: Incident, evidence: EvidenceReceived) -> None:

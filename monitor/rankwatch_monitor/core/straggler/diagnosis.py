@@ -6,7 +6,8 @@ Each window is examined by itself; something is found when it holds in k of the 
 by what it costs, and the first is the verdict:
 
 =============  ======================================================================================================
-worker         stragglers are open: the same ranks, or all ranks of a node, are late again and again
+worker         stragglers are open: the same ranks, or all ranks of a node, are late again and again; where all slow
+               nodes are of one rack, switch or NVLink domain, and are most of it, that is named
 stage          all ranks of a pipeline stage together do more work than those of the other stages; or, where ranks
                send to each other and have declared no stage, some have done more since their first steps
 link           a process group's transfers take longer than usual, its members are on several nodes, and none is late
@@ -30,6 +31,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rankwatch.contract.enums import Cause, StragglerVerdict
+from rankwatch_monitor.core.places import shared_place
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.slow_cause import UNDECLARED, HeavyStage, SlowLink, SlowNode, Turns
 from rankwatch_monitor.core.straggler.attribution import stage_loss, uneven_loss
@@ -38,6 +40,7 @@ from rankwatch_monitor.core.straggler.lateness import CAUSES, Lateness
 from rankwatch_monitor.core.straggler.window import Window
 from rankwatch_monitor.core.words import slow as words
 
+NO_PLACES: Final[Mapping[str, Sequence[str]]] = {}
 OUT_OF_NOISE: Final = 2.0
 """How many times further behind than noise would put it the last rank must be, on average, for ranks to take turns."""
 ONE_RANK: Final = 0.6
@@ -159,6 +162,7 @@ def findings(
     step: float,
     criteria: Criteria,
     often_behind: Ints,
+    places: Mapping[str, Sequence[str]] = NO_PLACES,
 ) -> list[Finding]:
     """Why the job loses time as of the newest window, the costliest first.
 
@@ -171,16 +175,23 @@ def findings(
         step: seconds of a step.
         criteria: thresholds of the policy.
         often_behind: ranks that are behind by more than the slowdown that matters in most windows.
+        places: labels of the hosts, the widest first.
     """
-    found = [*_workers(stragglers, nodes), _stage(observed, criteria)]
+    found = [*_workers(stragglers, nodes, places), _stage(observed, criteria)]
     if not stragglers:
         found += [_link(observed, step, criteria), _taking_turns(observed, ranks, noise, criteria, often_behind)]
     return sorted((each for each in found if each is not None), key=lambda each: -each.share)
 
 
-def _workers(stragglers: Sequence[Straggler], nodes: Mapping[str, tuple[int, ...]]) -> Iterator[Finding]:
-    """One finding for each slow node, one for all other slow ranks."""
+def _workers(
+    stragglers: Sequence[Straggler], nodes: Mapping[str, tuple[int, ...]], places: Mapping[str, Sequence[str]]
+) -> Iterator[Finding]:
+    """One finding for each slow node, one for all other slow ranks; one for all that are of one rack or switch."""
     left = list(stragglers)
+    if (place := shared_place(places, {straggler.host for straggler in stragglers})) is not None:
+        share = max(straggler.stated_share or 0.0 for straggler in stragglers)
+        yield _worker(left, f"{words.place(place, share)} {left[0].reason}", place=place.label)
+        return
     for host in nodes:
         if here := [straggler for straggler in left if straggler.host == host]:
             left = [straggler for straggler in left if straggler.host != host]
@@ -190,11 +201,11 @@ def _workers(stragglers: Sequence[Straggler], nodes: Mapping[str, tuple[int, ...
         yield _worker(left, left[0].reason + words.more(len(left) - 1))
 
 
-def _worker(stragglers: Sequence[Straggler], reason: str, host: str = "") -> Finding:
+def _worker(stragglers: Sequence[Straggler], reason: str, host: str = "", place: str = "") -> Finding:
     share = max(straggler.stated_share or 0.0 for straggler in stragglers)
     since = min(straggler.since for straggler in stragglers)
     ranks = tuple(straggler.rank for straggler in stragglers)
-    return Finding(StragglerVerdict.WORKER, stragglers[0].cause, reason, since, ranks, share, host)
+    return Finding(StragglerVerdict.WORKER, stragglers[0].cause, reason, since, ranks, share, host, place)
 
 
 def _held(observed: Sequence[Observed], criteria: Criteria, same: Callable[[Observed], bool]) -> bool:

@@ -146,6 +146,8 @@ class Finding:
     """Fraction of the step that is lost."""
     host: str = ""
     """The node all of whose ranks are slow; of a stage the node that may as well be the reason."""
+    place: str = ""
+    """The label of the rack, switch or NVLink domain that all slow nodes, and few others, are of."""
 
     def to_json(self) -> dict[str, Any]:
         """For the API and the store."""

@@ -82,6 +82,12 @@ def tail(facts: Mapping[str, str], local_rank: int = -1, run: str = "") -> str:
     return tail_of(facts["log"]) if "log" in facts else ""
 
 
+def tail_kept(folder: str, attempt: int, rank: int = -1) -> str:
+    """Show the end of what a rank printed in an attempt, on its host, where its launcher keeps it; -1: of all there."""
+    one = "*" if rank < 0 else f"{rank}.*log"
+    return f"tail -n {LINES} {operands(folder)}/attempt_{attempt}/rank_{one}"
+
+
 def tail_of(path: str) -> str:
     """Show the end of a file, on its host."""
     return f"tail -n {LINES} {operands(path)}"

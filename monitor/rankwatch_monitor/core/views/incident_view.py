@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
+from rankwatch.contract import topology
+from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.hang.proof import own_frame
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.places import shared_place
 from rankwatch_monitor.core.views import downtime, headline, phases, responses
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 from rankwatch_monitor.core.views.host_history import HostHistory
@@ -48,8 +51,18 @@ def shown(job: Job, incident: Incident, now: float, activity: HostActivity | Non
         "detail": headline.detail(incident),
         "sequel": headline.detail(incident, beside_fields=True),
         "of_host": of_host(job, incident, now, activity) if incident.open else None,
+        "of_place": of_place(job, incident),
     }
     return cast("responses.Incident", found)
+
+
+def of_place(job: Job, incident: Incident) -> responses.OfPlace | None:
+    """What the nodes of its culprits have in common that the other nodes of the job do not share; None: nothing."""
+    found = shared_place(nodes.places(job), {culprit.host for culprit in incident.culprits})
+    if found is None:
+        return None
+    text = f"{found.nodes} of {found.of} nodes of {topology.title(found.label)} are named, and none elsewhere."
+    return {"label": found.label, "nodes": found.nodes, "of": found.of, "text": text}
 
 
 def of_host(job: Job, incident: Incident, now: float, activity: HostActivity | None = None) -> responses.OfHost | None:

@@ -245,6 +245,7 @@ def launcher(name: str, node: Node, now: float) -> responses.Launcher:
         "role": node.role,
         "role_reason": node.role_reason,
         "lost": node.lost.reason if node.lost else None,
+        "topology": list(node.registration.topology),
         "facts": dict(node.registration.facts),
         "checks": cast("list[responses.NodeCheck]", [shown_check(each) for each in node.registration.checks]),
         "unfit": unfit(failures) if (failures := failed(node.registration.checks)) and node.ended is None else "",

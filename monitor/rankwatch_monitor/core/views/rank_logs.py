@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, cast
 
 from rankwatch.cli.formatting import capital
 from rankwatch.contract.enums import CulpritClass
-from rankwatch.contract.messages import LOGGED_RANKS, LOGS_UNSENT, RankLog
+from rankwatch.contract.messages import KEPT_OUTPUT, LOGGED_RANKS, LOGS_UNSENT, RankLog
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import host_commands, responses
@@ -89,14 +89,19 @@ def place_of(job: Job, rank: int, host: str) -> Place:
     return place_of_rank(job, rank, host)
 
 
-def place_of_rank(job: Job, rank: int, host: str) -> Place:
-    """Where the launcher on a host keeps the log of a rank."""
+def place_of_rank(job: Job, rank: int, host: str, attempt: int = 0) -> Place:
+    """Where the launcher on a host keeps the log of a rank; ``attempt``: 0: the newest."""
+    facts = _facts(job, host)
+    if _kept(facts):
+        return Place(host_commands.tail_kept(facts[KEPT_OUTPUT], attempt or job.attempt, rank), host)
     return place_on(job, host, int(job.columns.local_rank_R[rank]) if rank < len(job.columns) else -1)
 
 
 def place_on(job: Job, host: str, local_rank: int = -1) -> Place:
     """Where the launcher on a host keeps the logs of its ranks; -1: of all of them."""
     facts = _facts(job, host)
+    if _kept(facts):
+        return Place(host_commands.tail_kept(facts[KEPT_OUTPUT], job.attempt), host)
     run, note = _run_folder(job, host, facts.get("run_logs", "")) if "rank_logs" in facts else ("", "")
     if command := host_commands.tail(facts, local_rank, run):
         return Place(command, host, note, note == ANY_RUN)
@@ -156,6 +161,11 @@ def _missing(job: Job, rank: int, host: str) -> ShownLog:
     why = UNSENT if LOGS_UNSENT in facts else "" if place.command else KEEP_THEM
     text = "No line of its output was received" + (f": {why}." if why else ".")
     return ShownLog(rank, host, "", "", (), f"Log of rank {rank}", text, place)
+
+
+def _kept(facts: Mapping[str, str]) -> bool:
+    """Whether the launcher itself keeps what ranks print, since torch does not."""
+    return KEPT_OUTPUT in facts and "rank_logs" not in facts
 
 
 def _facts(job: Job, host: str) -> Mapping[str, str]:

@@ -291,6 +291,8 @@ class Launcher(TypedDict):
     role_reason: str
     lost: str | None
     """Why the node was given up as lost; null: it is not lost."""
+    topology: list[str]
+    """Where its node is: labels, the widest first."""
     facts: dict[str, str]
     checks: list[NodeCheck]
     unfit: str
@@ -474,6 +476,17 @@ class OfHost(TypedDict):
     """Of an incident that is over: what to look at on the host; empty: nothing."""
 
 
+class OfPlace(TypedDict):
+    """The rack, switch or NVLink domain that all nodes of an incident's culprits are of, and few others."""
+
+    label: str
+    """``switch=s2``."""
+    nodes: int
+    of: int
+    """Nodes of the job there."""
+    text: str
+
+
 class Incident(TypedDict):
     """An incident."""
 
@@ -495,6 +508,7 @@ class Incident(TypedDict):
     """What ``reason`` states and ``title`` does not; empty: nothing."""
     sequel: str
     """The same without what the fields state: for how long, and past which limit, a rank had stood when detected."""
+    of_place: OfPlace | None
     of_host: OfHost | None
     """Of an incident that is over only in its detail."""
     reason: str
@@ -637,10 +651,86 @@ class FlightDumps(TypedDict):
     """Where they are read: a ZIP archive with a file of JSON for each rank."""
 
 
+class FirstError(TypedDict):
+    """The first error of one rank, or of several with the same text."""
+
+    ranks: list[int]
+    """The one that raised it first is the first."""
+    host: str
+    """Of the first."""
+    text: str
+    place: str
+    at: float | None
+    """When the first raised it; null: unknown."""
+
+
+class CrashHead(TypedDict):
+    """How a crash began: the first error of each rank by time, the ranks that only lost their peer folded."""
+
+    errors: list[FirstError]
+    lost_peer: list[int]
+    text: str
+    """How many lost their peer; empty: none."""
+
+
+class OutputLog(TypedDict):
+    """A part of what one rank printed."""
+
+    rank: int
+    host: str
+    stream: str
+    """``stdout``, ``stderr``, or ``output``: both, as they were printed."""
+    path: str
+    """Of the whole log, on that host."""
+    lines: list[str]
+    first: int
+    """Bytes at the beginning that are no longer kept."""
+    begin: int
+    end: int
+    """Where the part begins and ends, in bytes."""
+    size: int
+    """Bytes that were printed so far."""
+
+
+class OutputGap(TypedDict):
+    """A rank whose log could not be fetched."""
+
+    rank: int
+    host: str
+    gap: str
+    """Why, as a code."""
+    path: str
+    text: str
+    """Why, as a clause."""
+    place: Place
+    """What shows the log."""
+
+
+class RankOutput(TypedDict):
+    """What ranks printed in one attempt, as their launchers answered."""
+
+    job_id: str
+    attempt: int
+    newest: int
+    """The newest attempt of the job."""
+    ended: bool
+    """The job has ended."""
+    logs: list[OutputLog]
+    gaps: list[OutputGap]
+    recorded: list[ShownLog]
+    """Of ranks with a gap: what an incident of the attempt holds of them."""
+    left_out: int
+    """Ranks of the attempt that were not asked for."""
+    after: str
+    """Where the next request goes on."""
+
+
 class IncidentDetail(Incident, Logs):
     """One incident with its grouped stacks."""
 
     advice: Advice | None
+    crash: CrashHead | None
+    """Null: no rank is known to have raised an error or to have been killed."""
     stack_groups: list[StackGroup]
     stack_errors: list[StackError]
     collectives: list[GroupProgress]
@@ -696,6 +786,8 @@ class Finding(TypedDict):
     ranks: list[int]
     share: float
     host: str
+    place: str
+    """``switch=s2``, which all slow nodes are of; empty: none."""
 
 
 class Throttle(TypedDict):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from rankwatch.cli.formatting import count, whole_percent
+from rankwatch.contract import topology
 from rankwatch.contract.enums import Cause
 from rankwatch_monitor.core.cause import SHOWN
+from rankwatch_monitor.core.places import SharedPlace
 from rankwatch_monitor.core.slow_cause import MANY, UNDECLARED, Doubt, HeavyStage, LateRank, SlowLink, SlowNode, Turns
 
 PARTS: Final = {Cause.DATA: "input", Cause.HOST: "host-side work", Cause.COMPUTE: "computation"}
@@ -22,6 +24,12 @@ def node(slow: SlowNode) -> str:
     """Which node is slow, and what it costs."""
     which = "Both ranks" if slow.ranks == 2 else f"All {slow.ranks} ranks"
     return f"{which} of {slow.host} are slow: the node costs {whole_percent(slow.share)} of each step."
+
+
+def place(found: SharedPlace, share: float) -> str:
+    """Which rack or switch its slow nodes have in common, and what it costs."""
+    which = f"{found.nodes} of {found.of} nodes of {topology.title(found.label)} are slow, and none elsewhere"
+    return f"{which}: this costs {whole_percent(share)} of each step."
 
 
 def more(ranks: int) -> str:

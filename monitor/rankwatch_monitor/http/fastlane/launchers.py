@@ -217,7 +217,8 @@ class LauncherFastLane:
             apply.poll(job, known_node(job, poll.node), self._monitor.clock.now())
         except (HTTPException, UnknownJobError, HeldElsewhereError):
             raise FallBackError(poll.head) from None
-        if self._monitor.runs.has_warning(poll.job_id, poll.node):
+        asked = self._monitor.log_requests.asked(poll.job_id, poll.node)
+        if asked or self._monitor.runs.has_warning(poll.job_id, poll.node):
             raise FallBackError(poll.head)
         broker = self._monitor.broker
         ready = broker.available(job, poll.after)
@@ -229,7 +230,7 @@ class LauncherFastLane:
         def answer(ready: list[Directive] | None) -> None:
             later(FallBackError(head) if ready is None else self._response(ready))
 
-        poll.withdraw = broker.subscribe(job, poll.after, poll.wait, answer)
+        poll.withdraw = broker.subscribe(job, poll.after, poll.wait, answer, poll.node)
         return None
 
     def _response(self, ready: list[Directive]) -> bytes:

@@ -124,6 +124,8 @@ def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[
         lines.append(f"{indent}and {count(more, 'more culprit')}")
     if not incident["culprits"] and incident["kind"] != "ordered":
         lines.append(f"{indent}culprit: none")
+    if place := incident.get("of_place"):
+        lines += terminal.wrapped(place["text"], indent, "bold")
     lines += terminal.wrapped(action_line(incident), indent)
     if incident["outcome"]:
         lines += terminal.wrapped(f"outcome: {_less(incident['outcome'], shown)}", indent)

@@ -64,6 +64,12 @@ export interface Contributor { kind: string; name: string; before: number; after
 /** Seconds that an incident costs; `since`: it grows by the clock, null: it is final. */
 export interface Cost { seconds: number; since: number | null; }
 
+/** How a crash began: the first error of each rank by time, the ranks that only lost their peer folded. */ export interface CrashHead {
+  errors: FirstError[];
+  lost_peer: number[];
+  /** How many lost their peer; empty: none. */ text: string;
+}
+
 export interface Culprit { rank: number; host: string; class: CulpritClass; reason: string; }
 
 /** Why a rank is to blame. */
@@ -117,6 +123,15 @@ export type Ended = "went_on" | "recovered" | "superseded" | "ranks_ended" | "jo
   ranks: number[];
   share: number;
   host: string;
+  /** `switch=s2`, which all slow nodes are of; empty: none. */ place: string;
+}
+
+/** The first error of one rank, or of several with the same text. */ export interface FirstError {
+  /** The one that raised it first is the first. */ ranks: number[];
+  /** Of the first. */ host: string;
+  text: string;
+  place: string;
+  /** When the first raised it; null: unknown. */ at: number | null;
 }
 
 /** The events of the stream of all jobs, by name. */ export interface FleetEvents { jobs?: Jobs; clock?: Clock; }
@@ -227,6 +242,7 @@ export interface HostTodo { text: string; here: string[]; anywhere: string[]; dr
   /** The headline with room for 160 characters. */ title: string;
   /** What `reason` states and `title` does not; empty: nothing. */ detail: string;
   /** The same without what the fields state: for how long, and past which limit, a rank had stood when detected. */ sequel: string;
+  of_place: OfPlace | null;
   /** Of an incident that is over only in its detail. */ of_host: OfHost | null;
   reason: string;
   section: string | null;
@@ -262,6 +278,7 @@ export interface HostTodo { text: string; here: string[]; anywhere: string[]; dr
   logs: ShownLog[];
   /** What shows the logs of the ranks that run now. */ log_place: Place;
   advice: Advice | null;
+  /** Null: no rank is known to have raised an error or to have been killed. */ crash: CrashHead | null;
   stack_groups: StackGroup[];
   stack_errors: StackError[];
   collectives: GroupProgress[];
@@ -424,6 +441,7 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
   role: NodeRole;
   role_reason: string;
   /** Why the node was given up as lost; null: it is not lost. */ lost: string | null;
+  /** Where its node is: labels, the widest first. */ topology: string[];
   facts: Record<string, string>;
   checks: NodeCheck[];
   /** Why its node takes no part, by its checks; empty: it passes them, or they are switched off. */ unfit: string;
@@ -556,6 +574,13 @@ export interface NodeAdvice { job: string; name: string; advice: Advice; remaini
   /** Of an incident that is over: what to look at on the host; empty: nothing. */ suspect: string;
 }
 
+/** The rack, switch or NVLink domain that all nodes of an incident's culprits are of, and few others. */ export interface OfPlace {
+  /** `switch=s2`. */ label: string;
+  nodes: number;
+  /** Nodes of the job there. */ of: number;
+  text: string;
+}
+
 /** The incidents about the costliest straggler's host in a day, as a sentence. */
 export interface OfSlowHost { host: string; text: string; }
 
@@ -567,6 +592,27 @@ export interface OfSlowHost { host: string; text: string; }
 }
 
 /** The incident that stands for an order. */ export interface Ordered { incident_id: string; }
+
+/** A rank whose log could not be fetched. */ export interface OutputGap {
+  rank: number;
+  host: string;
+  /** Why, as a code. */ gap: string;
+  path: string;
+  /** Why, as a clause. */ text: string;
+  /** What shows the log. */ place: Place;
+}
+
+/** A part of what one rank printed. */ export interface OutputLog {
+  rank: number;
+  host: string;
+  /** `stdout`, `stderr`, or `output`: both, as they were printed. */ stream: string;
+  /** Of the whole log, on that host. */ path: string;
+  lines: string[];
+  /** Bytes at the beginning that are no longer kept. */ first: number;
+  begin: number;
+  /** Where the part begins and ends, in bytes. */ end: number;
+  /** Bytes that were printed so far. */ size: number;
+}
 
 /** A score over all ranks. */ export interface Overall { min: number; median: number; max: number; }
 
@@ -615,6 +661,18 @@ export type Proof = "undecided" | "busy" | "still" | "waiting" | "stopped" | "un
 }
 
 /** The shown steps of a rank. */ export interface RankLane { rank: number; host: string; steps: RankStep[]; }
+
+/** What ranks printed in one attempt, as their launchers answered. */ export interface RankOutput {
+  job_id: string;
+  attempt: number;
+  /** The newest attempt of the job. */ newest: number;
+  /** The job has ended. */ ended: boolean;
+  logs: OutputLog[];
+  gaps: OutputGap[];
+  /** Of ranks with a gap: what an incident of the attempt holds of them. */ recorded: ShownLog[];
+  /** Ranks of the attempt that were not asked for. */ left_out: number;
+  /** Where the next request goes on. */ after: string;
+}
 
 /** One rank. */ export interface RankReport {
   rank: number;
