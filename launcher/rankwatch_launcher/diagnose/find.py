@@ -40,6 +40,8 @@ COMMAND: Final = " diagnose"
 DEVICES: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 MAX_COMMAND: Final = 2048
 MAX_ENVIRONMENT: Final = 1 << 20
+MAX_NAME: Final = 1000
+"""Characters of a job's name, which stands at each of its ranks."""
 _PPID: Final = 1
 _STARTED: Final = 19
 _TICK: Final = float(os.sysconf("SC_CLK_TCK"))
@@ -231,7 +233,7 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
             parent=processes.parents[each.pid],
             torch=processes.has_torch(each.pid),
             user=processes.user(each.pid),
-            slurm_job=variables.get("SLURM_JOB_ID", ""),
+            slurm_job=variables.get("SLURM_JOB_ID", "")[:MAX_NAME],
             devices={name: variables[name] for name in DEVICES if name in variables},
         )
         found.append(known)
@@ -290,7 +292,7 @@ def _stated(pid: int, variables: Mapping[str, str]) -> Rank | None:
             continue  # the batch script, which starts the ranks
         return Rank(
             pid,
-            job_of(variables),
+            job_of(variables)[:MAX_NAME],
             number,
             world,
             _number(variables, local_rank),

@@ -38,8 +38,9 @@ RECEIVE: Final = (
 """Runs the archive that its input is: so a node needs nothing but Python where Rankwatch itself is one file."""
 VERDICT_ONLY: Final = ("native/numpy", "rankwatch_monitor/")
 """Parts of that file which a collector does without."""
-ANSWER_SECONDS: Final = 12.0
-"""Seconds that a node may take besides its looks: to connect, to start Python, and to read stacks on a busy machine."""
+ANSWER_SECONDS: Final = 30.0
+"""Seconds that a node may take besides its looks: to connect, to start Python, and to read stacks on a busy machine, or
+of processes that make reading slow."""
 LIST_SECONDS: Final = 10.0
 LARGEST: Final = 16 << 20
 """Bytes of one report."""
@@ -169,18 +170,18 @@ def _opened(name: str) -> BinaryIO:
 
 
 def _remote(
-    flags: Sequence[str], remote: str | None, python: str = sys.executable, installed: str | None = None
+    flags: Sequence[str], remote: str | None, python: str | None = None, installed: str | None = None
 ) -> tuple[list[str], bool]:
     """The command of the collector on another node, and whether it is to be sent there.
 
     Args:
         flags: of the collector.
         remote: what the user calls the command there; None: that is not said.
-        python: the interpreter there.
+        python: the interpreter there; None: this one, at the same path.
         installed: what the command is called there if it is installed; None: this Python at the same path runs it.
     """
     if remote is None and interpreter.archive is not None:
-        return [python, "-c", RECEIVE, *COLLECTOR, "--report", "-", *flags], True
+        return [python or own_python()[0], "-c", RECEIVE, *COLLECTOR, "--report", "-", *flags], True
     if (remote := remote or installed) is None:
         return [*own_python(*COLLECTOR), "--report", "-", *flags], False
     return [*shlex.split(remote), "--report", "-", *flags], False

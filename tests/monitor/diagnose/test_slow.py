@@ -11,6 +11,7 @@ import pytest
 
 from monitor.diagnose.scenes import at, call, report, sleeps, stands, trains
 from rankwatch.contract.diagnosis import Gpu, Profile, Profiled, SeenRank
+from rankwatch.contract.messages import Frame
 from rankwatch_monitor.core.cause import Site
 from rankwatch_monitor.diagnose import screen, slow
 from rankwatch_monitor.diagnose.judge import Judged, Verdict, judge
@@ -151,3 +152,12 @@ def test_a_rank_far_from_its_gpu_and_one_with_a_slow_gpu_are_said_to_be_so() -> 
         or judged.slowness
     ).late
     assert (alike.is_remote, alike.is_clocked_down) == (False, False)
+
+
+def test_a_frame_stays_on_its_line() -> None:
+    frame = Frame("f\nrank 9;g 7\x1b[2J", "/a\n;b.py", 3)
+    profile = Profile((frame,), ((Profiled((0,), 5),),))
+    text = slow.folded([replace(trains(0), profile=profile)])
+    assert text.count("\n") == 1
+    assert text.count(";") == 1
+    assert text.strip().isprintable()
