@@ -233,7 +233,7 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
             parent=processes.parents[each.pid],
             torch=processes.has_torch(each.pid),
             user=processes.user(each.pid),
-            slurm_job=variables.get("SLURM_JOB_ID", ""),
+            slurm_job=variables.get("SLURM_JOB_ID", "")[:MAX_NAME],
             devices={name: variables[name] for name in DEVICES if name in variables},
         )
         found.append(known)

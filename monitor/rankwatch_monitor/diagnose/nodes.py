@@ -170,18 +170,18 @@ def _opened(name: str) -> BinaryIO:
 
 
 def _remote(
-    flags: Sequence[str], remote: str | None, python: str = sys.executable, installed: str | None = None
+    flags: Sequence[str], remote: str | None, python: str | None = None, installed: str | None = None
 ) -> tuple[list[str], bool]:
     """The command of the collector on another node, and whether it is to be sent there.
 
     Args:
         flags: of the collector.
         remote: what the user calls the command there; None: that is not said.
-        python: the interpreter there.
+        python: the interpreter there; None: this one, at the same path.
         installed: what the command is called there if it is installed; None: this Python at the same path runs it.
     """
     if remote is None and interpreter.archive is not None:
-        return [python, "-c", RECEIVE, *COLLECTOR, "--report", "-", *flags], True
+        return [python or own_python()[0], "-c", RECEIVE, *COLLECTOR, "--report", "-", *flags], True
     if (remote := remote or installed) is None:
         return [*own_python(*COLLECTOR), "--report", "-", *flags], False
     return [*shlex.split(remote), "--report", "-", *flags], False

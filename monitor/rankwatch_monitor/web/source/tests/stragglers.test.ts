@@ -5,7 +5,7 @@ import { byWaiting, findingFacts, findingWords, isLoud, isMeasured, isShown, res
 import { clock } from "../src/logic/text";
 
 const finding = (facts: Partial<Finding>): Finding => ({
-  verdict: "healthy", cause: "unexplained", reason: "", since: null, ranks: [], share: 0, host: "", ...facts,
+  verdict: "healthy", cause: "unexplained", reason: "", since: null, ranks: [], share: 0, host: "", place: "", ...facts,
 });
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
