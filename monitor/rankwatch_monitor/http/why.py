@@ -16,7 +16,7 @@ from rankwatch_monitor.core.regression.explain import Explanation, KnownSlow, ex
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.of_attempts import of_attempts
 from rankwatch_monitor.core.regression.outages import Outage, with_edges
-from rankwatch_monitor.core.regression.sample import NAME, OWN_PARTS, Sample, SlowRank, merged
+from rankwatch_monitor.core.regression.sample import NAME, OWN_PARTS, Sample, merged
 from rankwatch_monitor.core.regression.trends import TrendHistory, neighbours
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import downtime, responses, verdict
@@ -149,14 +149,16 @@ def _brief(sample: Sample, devices: bool, slowest: bool, section: str | None) ->
     if devices:
         found["device"] = sample.device._asdict() if sample.device else None
     if slowest:
-        first = sample.slowest[0] if sample.slowest else None
-        found["slowest"] = first and _slowest(first)
+        found["slowest"] = _slowest(sample)
     if section is not None:
         found["section"] = known._asdict() if (known := sample.sections.get(section)) else None
     return found
 
 
-def _slowest(first: SlowRank) -> dict[str, Any]:
+def _slowest(sample: Sample) -> dict[str, Any] | None:
+    if not sample.slowest:
+        return None
+    first = sample.slowest[0]
     parts = dict(zip(OWN_PARTS, first.parts, strict=False))
     return {"rank": first.rank, "work": first.work, "late": first.late, "parts": parts}
 
@@ -170,5 +172,6 @@ def _whole(sample: Sample) -> dict[str, Any]:
         "device": sample.device._asdict() if sample.device else None,
         "waited": sample.waited._asdict() if sample.waited else None,
         "changes": [change._asdict() for change in sample.changes],
-        "slowest": [slow._asdict() for slow in sample.slowest],
+        "slowest": _slowest(sample),
+        "slow_ranks": [slow._asdict() for slow in sample.slowest],
     }
