@@ -38,6 +38,7 @@ def main() -> int:
     rank = subprocess.Popen([sys.executable, "-c", RANK], stdin=subprocess.PIPE)
     log(f"launch {number + 1} on {node}, job {os.environ['RANKWATCH_JOB_ID']}")
     if planned.pop("frozen", "") == node:
+        Path(f"frozen-{node}").touch()  # what it printed may not have left the step's daemon
         for pid in (os.getppid(), os.getpid()):  # the step's daemon too
             os.kill(pid, signal.SIGSTOP)
     if planned.pop("until", "") == "asked":
