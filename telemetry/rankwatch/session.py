@@ -264,9 +264,9 @@ def _enable_stack_dump(loaded: Settings) -> IO[bytes] | None:
         return None
     path = Path(loaded.slots_dir) / env.stack_file(loaded.local_rank)
     try:
-        return stack_dump.write_stacks_on(loaded.stack_signal, path)
+        return stack_dump.write_stack_on(loaded.stack_signal, path)
     except (OSError, RuntimeError, ValueError) as error:
-        _log.warning("signal %d cannot write stacks into %s: %s", loaded.stack_signal, path, error)
+        _log.warning("signal %d cannot write the stack into %s: %s", loaded.stack_signal, path, error)
         return None
 
 

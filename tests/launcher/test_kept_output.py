@@ -8,13 +8,14 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from launcher.conftest import RUN, SOURCES, FakeMonitor, Launcher, wait_for
 from rankwatch.contract.messages import KEPT_OUTPUT
+from rankwatch_launcher.shell.kept_output import MOST_BEHIND
 from support.processes import without
 
 Start = Callable[..., Launcher]
@@ -149,20 +150,94 @@ def test_ranks_of_a_launcher_on_a_terminal_keep_it(monitor: FakeMonitor, tmp_pat
     assert KEPT_OUTPUT not in monitor.of("nodes")[0]["facts"]
 
 
-def test_ranks_whose_launcher_prints_to_nobody_go_on(monitor: FakeMonitor, tmp_path: Path, temporary: Path) -> None:
-    """A reader that has left ends nothing, and one that takes nothing holds nothing up."""
+@contextlib.contextmanager
+def printing_to(
+    target: int, monitor: FakeMonitor, tmp_path: Path, temporary: Path, text: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A launcher of one rank that prints to a descriptor."""
     script = tmp_path / "train.py"
-    script.write_text("for n in range(100_000): print('line', n)\nopen('done', 'w').close()\n")
-    read, write = os.pipe()
+    script.write_text(text)
     env = {**without(("RANKWATCH_", "PET_", "SLURM_", "TORCHELASTIC")), "XDG_STATE_HOME": str(tmp_path)}
     env |= {"PYTHONPATH": os.pathsep.join(map(str, SOURCES)), "TMPDIR": str(temporary)}
     command = [sys.executable, "-c", RUN, *QUIET, "--monitor", monitor.url, "--nproc-per-node", "1", str(script)]
-    process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=write, stderr=subprocess.DEVNULL)
-    os.close(write)
+    process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=target, stderr=subprocess.DEVNULL)
     try:
-        wait_for((tmp_path / "done").exists)  # nobody has read yet
-        os.close(read)
-        assert process.wait(60) == 0
+        yield process
     finally:
         process.kill()
         process.wait()
+
+
+def test_ranks_whose_launcher_prints_to_nobody_go_on(monitor: FakeMonitor, tmp_path: Path, temporary: Path) -> None:
+    """A reader that has left ends nothing, and one that takes nothing holds nothing up."""
+    text = "for n in range(100_000): print('line', n)\nopen('done', 'w').close()\n"
+    read, write = os.pipe()
+    with printing_to(write, monitor, tmp_path, temporary, text) as process:
+        os.close(write)
+        wait_for((tmp_path / "done").exists)  # nobody has read yet
+        os.close(read)
+        assert process.wait(60) == 0
+
+
+def test_what_a_reader_does_not_take_fills_neither_disk_nor_memory(
+    monitor: FakeMonitor, tmp_path: Path, temporary: Path
+) -> None:
+    text = """
+import os, time
+for n in range(128): print("x" * (1 << 20), flush=True)
+time.sleep(0.3)
+open("printed", "w").close()
+while not os.path.exists("go on"): time.sleep(0.02)
+print("the last line")
+"""
+    read, write = os.pipe()
+    with printing_to(write, monitor, tmp_path, temporary, text) as process:
+        os.close(write)
+        wait_for((tmp_path / "printed").exists)
+
+        def used() -> int:
+            kept_there = [each.stat().st_blocks for each in temporary.rglob("*.log")]
+            held = [os.stat(each).st_blocks for each in Path(f"/proc/{process.pid}/fd").iterdir() if is_memory(each)]
+            return 512 * sum(kept_there + held)
+
+        wait_for(lambda: 0 < used() < MOST_BEHIND + (4 << 20))
+        (tmp_path / "go on").touch()
+        with open(read, "rb") as reader:
+            said = reader.read()
+        assert process.wait(60) == 0
+    left_out = re.findall(rb"^\[rankwatch\] (\d+) bytes of rank 0 are not shown here$", said, re.MULTILINE)
+    assert left_out
+    assert said.count(b"x") + sum(map(int, left_out)) >= 128 << 20
+    assert said.endswith(b"the last line\n")
+
+
+def is_memory(descriptor: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return os.readlink(descriptor).startswith("/memfd:rank_")
+    return False
+
+
+def test_a_rank_prints_on_where_the_disk_is_full(monitor: FakeMonitor, tmp_path: Path, temporary: Path) -> None:
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=300m", "rankwatch-test", str(temporary)], capture_output=True, check=False
+    )
+    if mount.returncode:
+        pytest.skip(f"needs the right to mount a file system: {mount.stderr.decode().strip()}")
+    try:
+        text = """
+import os, time
+print("before", flush=True)
+while not os.path.exists("full"): time.sleep(0.02)
+for n in range(2000): print("line", n, "x" * 1000, flush=True)
+"""
+        out = tmp_path / "out"
+        with out.open("wb") as to, printing_to(to.fileno(), monitor, tmp_path, temporary, text) as process:
+            wait_for(lambda: b"before" in out.read_bytes())
+            with (temporary / "filler").open("wb") as filler:
+                free = os.statvfs(temporary)
+                os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_bsize)
+            (tmp_path / "full").touch()
+            assert process.wait(60) == 0
+        assert out.read_bytes().count(b"\nline ") == 2000
+    finally:
+        subprocess.run(["umount", "--lazy", str(temporary)], check=True)

@@ -32,7 +32,7 @@ def rankwatch_sleeps():
 def rankwatch_holds_the_gil():
     ctypes.PyDLL(None).pause()
 
-stacks = stack_dump.write_stacks_on(STACK_SIGNAL, folder / f"{rank}.stack")
+stacks = stack_dump.write_stack_on(STACK_SIGNAL, folder / f"{rank}.stack")
 failed = []
 ControlPlane(folder / f"{rank}.sock", failed.append).start()
 dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size,

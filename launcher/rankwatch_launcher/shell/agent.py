@@ -135,7 +135,10 @@ class Agent(LocalElasticAgent):
         torch_compat.remove_old_errors(self._specs)
         self._keeper.begin(attempt)
         bootstrap = Bootstrap(self._options.auto, self._options.stand_in, errors=True)
-        with self._signals.deferred(), workers.rank_handlers(self._pool, self._reaper.add, bootstrap):
+        with (
+            self._signals.deferred(),
+            workers.rank_handlers(self._pool, self._reaper.add, bootstrap, self._keeper.stream),
+        ):
             pids: dict[int, int] = super()._start_workers(worker_group)
             ranks = [RankProcess(w.global_rank, w.local_rank, pids[w.local_rank]) for w in worker_group.workers]
             self._ranks = RankProcesses(ranks)

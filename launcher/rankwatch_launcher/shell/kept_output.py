@@ -1,16 +1,16 @@
 """Keeps what each rank prints in a file of its own, and passes it on to where the launcher prints.
 
 torch lets ranks inherit the launcher's streams, or redirects them into files (``--redirects``, ``--tee``). Where it
-does the former and no stream is a terminal, ranks write to a file of ours instead, which no slow reader can hold up,
-and a thread copies it: the ranks see a file or a pipe in any case, and whole lines of several ranks stay whole. Only
-the end of each file is kept: what was passed on is given back to the file system from its beginning.
+does the former and no stream is a terminal, a rank writes to a file in memory instead: neither a slow reader nor a full
+disk can hold it up or make it fail. A thread copies that to the rank's file and to the launcher's stream, whole lines
+at a time, and gives back the memory. Of the file only the end is kept: its beginning is given back to the disk.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
+import io
 import os
 import select
 import shutil
@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from torch.distributed.elastic.multiprocessing import LogsSpecs
 from torch.distributed.elastic.multiprocessing.api import LogsDest
@@ -39,24 +39,59 @@ PARTIAL_SECONDS: Final = 0.2
 """After which a line without a break is passed on: a progress bar, a prompt."""
 STUCK_SECONDS: Final = 5.0
 """How long the end waits for a reader of the launcher's output that takes nothing."""
-MOST_BEHIND: Final = 64 << 20
-"""Bytes of one rank that are not passed on yet, beyond which they are left out: the launcher's reader is too slow."""
-LEAST_FREE: Final = 256 << 20
-"""Bytes that the disk must have left: where it is full, a rank that prints raises."""
+MOST_BEHIND: Final = 16 << 20
+"""Bytes of one rank in memory that are not passed on yet, beyond which they are left out: the launcher's reader is too
+slow."""
 CHUNK: Final = 1 << 20
 _PAGE: Final = 4096
 _PUNCH: Final = 0x3  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 
 
+class _Target:
+    """A stream of the launcher, written by a thread of its own: a reader that takes nothing holds up that alone."""
+
+    def __init__(self, descriptor: int, taken: threading.Event) -> None:
+        """``taken`` is set when it can be given more."""
+        self._descriptor, self._taken = descriptor, taken
+        self._data = b""
+        self._given = threading.Semaphore(0)
+        self.idle = True
+        threading.Thread(target=self._run, name="rankwatch-output", daemon=True).start()
+
+    def offer(self, data: bytes) -> bool:
+        """Write it soon; False: what was given before is not written yet."""
+        if not self.idle:
+            return False
+        self._data, self.idle = data, False
+        self._given.release()
+        return True
+
+    def _run(self) -> None:
+        reads = True
+        while True:
+            self._given.acquire()
+            reads = reads and _write(self._descriptor, self._data)
+            self.idle = True
+            self._taken.set()
+
+
 @dataclass(slots=True)
 class _Feed:
-    """One file of a rank, and where it is passed on to."""
+    """What one rank prints: in memory, in its file, and where it is passed on to."""
 
     log: Log
-    descriptor: int
-    target: int
-    """-1: nowhere."""
+    memory: io.FileIO
+    file: io.FileIO
+    target: _Target | None
+    """None: it is kept, and not shown."""
+    kept: int = 0
     passed: int = 0
+    """Bytes of what is in memory that were written to the file, and to the target."""
+    freed: int = 0
+    left_out: int = 0
+    """Bytes that were not passed on since something was."""
+    within_line: bool = False
+    """What was passed on last did not end with a line's break."""
     grown: float = 0.0
     """When a line without a break was last seen to grow."""
     seen: int = 0
@@ -92,7 +127,9 @@ class OutputKeeper:
         self._attempt, self._places = 0, 0
         self._feeds: list[_Feed] = []
         self._stop, self._wake, self._idle = threading.Event(), threading.Event(), threading.Event()
+        self._hurried = self._failed = False
         self._turn = threading.Lock()
+        self._targets: dict[int, _Target] = {}
         self._moved = 0.0
         self._thread: threading.Thread | None = None
 
@@ -127,10 +164,8 @@ class OutputKeeper:
                     suffix = "" if stream == "output" else f".{stream}"
                     own = str(folder / f"rank_{rank}{suffix}.log")
                     with contextlib.suppress(OSError):  # too many open files: it is shown, and not kept
-                        descriptor = os.open(own, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-                        log = Log(rank, stream, own)
-                        feeds.append(_Feed(log, descriptor, -1 if silent else number))
-                        paths[local] = own
+                        feeds.append(self._feed(rank, stream, own, None if silent else number))
+                        log, paths[local] = feeds[-1].log, own
                 logs.append(log)
             if len(wanted) == 1:
                 stderrs[local] = stdouts[local]
@@ -141,11 +176,17 @@ class OutputKeeper:
             self._thread.start()
         return replace(dest, stdouts=stdouts, stderrs=stderrs)
 
+    def stream(self, path: str) -> IO[bytes] | None:
+        """What a rank is given in place of its file: a file in memory. None: the file is not ours."""
+        memory = next((feed.memory for feed in self._feeds if feed.log.path == path), None)
+        return None if memory is None else os.fdopen(os.dup(memory.fileno()), "ab", buffering=0)
+
     def drain(self, seconds: float = 1.0) -> None:
         """Pass on what the ranks have printed, before this launcher prints itself; ``seconds`` at most."""
         if not self._feeds:
             return
         self._idle.clear()
+        self._hurried = True
         self._wake.set()
         self._idle.wait(seconds)
 
@@ -166,45 +207,67 @@ class OutputKeeper:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            hurried = self._wake.is_set()
             self._wake.clear()
+            hurried = self._hurried
             try:
                 with self._turn:
                     for feed in self._feeds:
+                        self._copy(feed)
                         self._pass_on(feed, hurried=hurried)
-            except Exception as error:  # noqa: BLE001 - the thread's boundary: ranks print to their files in any case
-                logger.warning("what ranks print is not passed on: %r", error)
-                self._feeds = []
-            if hurried:
+                    done = all(feed.passed >= _size(feed.memory) for feed in self._feeds)
+            except Exception as error:  # noqa: BLE001 - the thread's boundary: ranks print into memory in any case
+                done = True
+                if not self._failed:
+                    logger.warning("what ranks print may not be shown: %r", error)
+                self._failed = True
+            if hurried and done and all(each.idle for each in self._targets.values()):
+                self._hurried = False
                 self._idle.set()
             self._wake.wait(PASS_SECONDS)
 
+    def _copy(self, feed: _Feed) -> None:
+        """To the rank's file, of which only the end stays."""
+        size = _size(feed.memory)
+        if size < feed.kept:  # a child of the rank has opened /dev/stderr, and so emptied it
+            feed.kept = feed.passed = feed.seen = feed.freed = 0
+        while feed.kept < size:
+            data = os.pread(feed.memory.fileno(), CHUNK, feed.kept)
+            feed.kept += len(data)
+            with contextlib.suppress(OSError):  # the disk is full: it is shown all the same
+                feed.file.write(data)
+        end = _size(feed.file)
+        if end - feed.log.first > self._most + max(_PAGE, self._most // 4):
+            first = (end - self._most) // _PAGE * _PAGE
+            if _punch(feed.file.fileno(), first):
+                feed.log.first = first
+
     def _pass_on(self, feed: _Feed, *, hurried: bool) -> None:
-        size = os.fstat(feed.descriptor).st_size
-        if size < feed.passed:  # a child of the rank has opened /dev/stderr, and so emptied the file
-            feed.passed = feed.seen = feed.log.first = 0
-        if size - feed.passed > MOST_BEHIND and feed.target >= 0:
-            words = f"[rankwatch] {size - feed.passed} bytes of rank {feed.log.rank} are not shown here\n"
+        """To the launcher's stream; then what is no longer needed of the memory is given back."""
+        size = feed.kept
+        if feed.target is None:
             feed.passed = size
-            _write(feed.target, words.encode())
-        while feed.passed < size:
-            data = os.pread(feed.descriptor, min(CHUNK, size - feed.passed), feed.passed)
+        elif size - feed.passed > MOST_BEHIND:
+            feed.left_out, feed.passed = feed.left_out + size - feed.passed, size
+        while feed.target is not None and feed.target.idle and (feed.passed < size or feed.left_out):
+            data = os.pread(feed.memory.fileno(), min(CHUNK, size - feed.passed), feed.passed)
             whole = data.rfind(b"\n") + 1
             if not whole and feed.passed + len(data) > feed.seen:
                 feed.seen, feed.grown = feed.passed + len(data), time.monotonic()
             late = hurried or len(data) == CHUNK or time.monotonic() - feed.grown > PARTIAL_SECONDS
-            if not whole and not late:
+            if not whole and not late and not feed.left_out:
                 break
             data = data[:whole] or data
-            feed.passed += len(data)
-            if not _write(feed.target, data):
-                feed.target = -1
+            said = b""
+            if feed.left_out:
+                words = f"[rankwatch] {feed.left_out} bytes of rank {feed.log.rank} are not shown here\n"
+                said = b"\n" * feed.within_line + words.encode()
+            feed.target.offer(said + data)
+            feed.within_line = not (said + data).endswith(b"\n")
+            feed.passed, feed.left_out = feed.passed + len(data), 0
             self._moved = time.monotonic()
-        kept = feed.passed - feed.log.first
-        if kept > self._most + max(_PAGE, self._most // 4):
-            first = (feed.passed - self._most) // _PAGE * _PAGE
-            if _punch(feed.descriptor, first):
-                feed.log.first = first
+        free = min(feed.kept, feed.passed) // _PAGE * _PAGE
+        if free > feed.freed and _punch(feed.memory.fileno(), free):
+            feed.freed = free
 
     # From attempt to attempt ------------------------------------------------------------------------------------------
 
@@ -216,8 +279,6 @@ class OutputKeeper:
         try:
             shutil.rmtree(made, ignore_errors=True)
             made.mkdir(mode=0o700, parents=True)
-            if shutil.disk_usage(made).free < LEAST_FREE:
-                raise OSError(errno.ENOSPC, "the disk is nearly full", str(made))
         except OSError as error:
             logger.warning("what ranks print is not kept: %s", error)
             return None
@@ -226,28 +287,40 @@ class OutputKeeper:
             shutil.rmtree(old, ignore_errors=True)
         return made
 
+    def _feed(self, rank: int, stream: str, path: str, number: int | None) -> _Feed:
+        """``number``: the launcher's stream to which it is passed on; None: to none."""
+        if number is not None and number not in self._targets:
+            self._targets[number] = _Target(number, self._wake)
+        file = io.FileIO(
+            path, "x+", opener=lambda name, flags: os.open(name, flags | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        )
+        memory = io.FileIO(os.memfd_create(f"rank_{rank}.{stream}"), "r+")
+        return _Feed(Log(rank, stream, path), memory, file, None if number is None else self._targets[number])
+
     def _end_attempt(self) -> None:
         self._moved = time.monotonic()
-        while self._feeds and any(os.fstat(each.descriptor).st_size > each.passed for each in self._feeds):
+        while any(each.passed < _size(each.memory) for each in self._feeds) or self._busy():
             self.drain()
             if time.monotonic() - self._moved > STUCK_SECONDS:
                 break
-        feeds, self._feeds = self._feeds, []
-        if not self._turn.acquire(timeout=1.0):
-            return  # the thread is in a write that nobody reads, and may still use the descriptors
-        try:
-            for feed in feeds:
-                with contextlib.suppress(OSError):
-                    _compact(feed.log, feed.descriptor)
-                os.close(feed.descriptor)
-        finally:
-            self._turn.release()
+        with self._turn:
+            feeds, self._feeds = self._feeds, []
+        for feed in feeds:
+            with contextlib.suppress(OSError):
+                _compact(feed.log, feed.file.fileno())
+            feed.file.close()
+            feed.memory.close()
+
+    def _busy(self) -> bool:
+        return bool(self._feeds) and not all(each.idle for each in self._targets.values())
+
+
+def _size(file: io.FileIO) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def _write(target: int, data: bytes) -> bool:
     """Write all of it; False: nobody reads any more."""
-    if target < 0:
-        return True
     view, ready = memoryview(data), select.poll()
     ready.register(target, select.POLLOUT)
     try:
@@ -308,21 +381,20 @@ def _folder() -> tuple[Path | None, int]:
                 os.close(lock)
         made = Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%d-%H%M%S-"), dir=parent))
         lock = locked(made)
-        if not _can_punch(made):
-            made.rmdir()
-            os.close(lock)
-            return None, -1
-        return made, lock
-    except OSError as error:
+        with tempfile.TemporaryFile(dir=made) as file, io.FileIO(os.memfd_create("rankwatch"), "r+") as memory:
+            if _can_punch(file.fileno()) and _can_punch(memory.fileno()):
+                return made, lock
+        made.rmdir()
+        os.close(lock)
+        return None, -1
+    except (OSError, AttributeError) as error:  # no files in memory: not on this kernel, or C library
         logger.debug("what ranks print is not kept: %s", error)
         return None, -1
 
 
-def _can_punch(folder: Path) -> bool:
-    with tempfile.TemporaryFile(dir=folder) as file:
-        file.write(bytes(2 * _PAGE))
-        file.flush()
-        return _punch(file.fileno(), _PAGE)
+def _can_punch(descriptor: int) -> bool:
+    os.write(descriptor, bytes(2 * _PAGE))
+    return _punch(descriptor, _PAGE)
 
 
 def _punch(descriptor: int, until: int) -> bool:

@@ -8,7 +8,7 @@ import functools
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import IO, Any
 
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
@@ -28,13 +28,15 @@ class RankHandler(SubprocessHandler):
         on_start: Callable[[int], None],
         bootstrap: Bootstrap,
         signals: str | None = None,
+        stream: Callable[[str], IO[bytes] | None] = lambda _: None,
         **start: Any,
     ) -> None:
         self._pool, self._on_start, self._bootstrap, self._signals = pool, on_start, bootstrap, signals
+        self._stream = stream
         super().__init__(**start)
 
     def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes]:
-        self._append()
+        self._redirect()
         if self._signals is not None:
             env[torch_compat.SIGNALS] = self._signals
         env = self._bootstrap.environment(of_ranks(env))
@@ -47,13 +49,23 @@ class RankHandler(SubprocessHandler):
             self._pool.started(self.local_rank_id, process.pid)
         return process
 
-    def _append(self) -> None:
-        """Write behind what is there: both streams may go to one file, and a child may open and empty it."""
-        if self._stdout is not None and self._stderr is not None and self._stdout.name == self._stderr.name:
-            self._stderr.close()
+    def _redirect(self) -> None:
+        """Give the rank what stands for its files, if they are ours; both streams may go to one."""
+        out, error = self._stdout, self._stderr
+        self._stdout = self._in_place_of(out)
+        if out is not None and error is not None and out.name == error.name:
+            error.close()
             self._stderr = self._stdout
-        for file in filter(None, (self._stdout, self._stderr)):
-            fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_APPEND)
+        else:
+            self._stderr = self._in_place_of(error)
+
+    def _in_place_of(self, file: Any) -> Any:
+        if file is None or (stream := self._stream(file.name)) is None:
+            return file
+        file.close()
+        # Behind what is there: a child may open and empty it.
+        fcntl.fcntl(stream, fcntl.F_SETFL, fcntl.fcntl(stream, fcntl.F_GETFL) | os.O_APPEND)
+        return stream
 
     def _take(self, args: tuple[str, ...], env: dict[str, str]) -> subprocess.Popen[bytes] | None:
         if self._pool is None:
@@ -66,15 +78,18 @@ class RankHandler(SubprocessHandler):
 
 @contextlib.contextmanager
 def rank_handlers(
-    pool: PrewarmPool | None, on_start: Callable[[int], None], bootstrap: Bootstrap | None = None
+    pool: PrewarmPool | None,
+    on_start: Callable[[int], None],
+    bootstrap: Bootstrap | None = None,
+    stream: Callable[[str], IO[bytes] | None] = lambda _: None,
 ) -> Iterator[None]:
     """Context in which torch starts ranks through :class:`RankHandler`.
 
     ``on_start`` is called with each pid as soon as the process runs, so that it is killed with a launcher that dies
-    while it starts the others. torch leaves the launcher's signal handlers alone meanwhile: an exception halfway would
-    lose the processes started so far.
+    while it starts the others. ``stream``: what a rank is given in place of a file, by its path. torch leaves the
+    launcher's signal handlers alone meanwhile: an exception halfway would lose the processes started so far.
     """
     signals = os.environ.get(torch_compat.SIGNALS)  # the ranks get the original value
-    factory = functools.partial(RankHandler, pool, on_start, bootstrap or Bootstrap(), signals)
+    factory = functools.partial(RankHandler, pool, on_start, bootstrap or Bootstrap(), signals, stream)
     with torch_compat.without_signal_handlers(), torch_compat.subprocess_handler_factory(factory):
         yield

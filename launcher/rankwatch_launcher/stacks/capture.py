@@ -308,7 +308,7 @@ def _by_faulthandler(
             return None, "the process is about to end"
         before = _size(path)
         try:
-            os.kill(target.pid, STACK_SIGNAL)
+            _signal_main_thread(target.pid)
             if stopped:
                 os.kill(target.pid, signal.SIGCONT)
         except ProcessLookupError:
@@ -322,12 +322,30 @@ def _by_faulthandler(
         time.sleep(0.01)
     try:
         with path.open("rb") as file:
+            first = file.readline(_MAX_DUMP).decode(errors="replace")
             file.seek(before)
             text = file.read(_MAX_DUMP).decode(errors="replace")
-        frames, thread = formats.from_faulthandler(text), formats.main_thread(text, target.pid)
+        frames, thread = formats.from_faulthandler(text), formats.main_thread(first, target.pid)
     except (OSError, ValueError) as error:
         return None, f"faulthandler: {error}"
     return RankStack(target.rank, target.pid, "faulthandler", frames, thread=thread), ""
+
+
+def _signal_main_thread(pid: int) -> None:
+    """Ask for its stack; it is the thread whose number is the process's.
+
+    A C library without ``tgkill`` leaves the choice of the thread to the kernel, which prefers the main one.
+
+    Raises:
+        ProcessLookupError: the process is gone.
+    """
+    try:
+        tgkill = ctypes.CDLL(None, use_errno=True).tgkill
+    except AttributeError:
+        os.kill(pid, STACK_SIGNAL)
+        return
+    if tgkill(pid, pid, int(STACK_SIGNAL)):
+        raise ProcessLookupError(ctypes.get_errno(), "the process cannot be signalled")
 
 
 def _size(path: Path) -> int:

@@ -19,7 +19,8 @@ MAX_NAME: Final = 60
 NODE_BYTES: Final = 2 * 2**20
 """Estimated JSON size of one node's evidence: half of the monitor's request limit, beyond which all is rejected."""
 
-_THREAD: Final = re.compile(r"^(Current thread|Thread) (0x[0-9a-fA-F]+)(?: \[(.*?)\])?")
+_MAIN: Final = re.compile(r"Main thread (0x[0-9a-fA-F]{1,16})\b")
+_STACK: Final = "Stack (most recent call first):"
 _FRAME: Final = re.compile(r'^ {2}File "(.*)", line (\d+|\?\?\?) in (.*)$')
 
 
@@ -43,25 +44,21 @@ def from_py_spy(text: str, pid: int) -> tuple[tuple[Frame, ...], dict[int, Pytho
 
 
 def from_faulthandler(text: str) -> tuple[Frame, ...]:
-    """The main thread's stack from the last dump in a file of ``faulthandler.register``, or the control plane's answer.
-
-    faulthandler prints the newest thread first, so the main thread is the last one of a dump.
+    """The main thread's stack from the last dump in a file of :func:`rankwatch.liveness.stack_dump.write_stack_on`.
 
     Raises:
-        ValueError: the main thread's stack is missing.
+        ValueError: there is none.
     """
-    threads: list[list[Frame]] = []
+    frames: list[Frame] | None = None
     for line in text.splitlines():
-        if _THREAD.match(line):
-            threads.append([])
-        elif (found := _FRAME.match(line)) and threads:
+        if line == _STACK:
+            frames = []
+        elif (found := _FRAME.match(line)) and frames is not None:
             number = int(found[2]) if found[2].isdigit() else 0
-            threads[-1].append(frame(found[3], found[1], number))
-        elif line == "...":
-            raise ValueError("faulthandler shows 100 threads at most, and the main thread is not among them")
-    if not threads:
+            frames.append(frame(found[3], found[1], number))
+    if not frames:
         raise ValueError("no stack was written")
-    return _the_main([tuple(threads[-1][:MAX_FRAMES])])
+    return tuple(frames[:MAX_FRAMES])
 
 
 def main_thread(text: str, pid: int) -> int:
@@ -75,8 +72,8 @@ def main_thread(text: str, pid: int) -> int:
             return next((int(each.get("thread_id") or 0) for each in decoded(text) if _is_main(each, pid)), 0)
         except (ArithmeticError, TypeError, AttributeError) as error:
             raise ValueError(f"unexpected output of py-spy: {error!r}") from None
-    threads = [found[2] for line in text.splitlines() if (found := _THREAD.match(line))]
-    return int(threads[-1], 16) if threads else 0
+    found = _MAIN.match(text)
+    return int(found[1], 16) if found else 0
 
 
 def _the_main(found: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:

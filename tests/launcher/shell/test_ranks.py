@@ -127,7 +127,7 @@ def test_py_spy_reads_a_running_and_a_stopped_process(spawn: Spawn) -> None:
 
 def with_faulthandler(path: Path) -> str:
     opened = f"import faulthandler\nf = open({str(path)!r}, 'ab', buffering=0)\n"
-    return f"{opened}faulthandler.register({int(STACK_SIGNAL)}, file=f)\n{HANG}"
+    return f"{opened}faulthandler.register({int(STACK_SIGNAL)}, file=f, all_threads=False)\n{HANG}"
 
 
 def without_py_spy() -> StackReader:

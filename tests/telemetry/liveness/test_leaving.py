@@ -119,7 +119,7 @@ def test_the_stack_signal_cannot_kill_once_faulthandler_has_let_go_of_it(tmp_pat
     body = (
         "import faulthandler, os, sys\nfrom pathlib import Path\n"
         "from rankwatch.liveness import stack_dump\n"
-        f"stack_dump.write_stacks_on({signal.SIGRTMIN + 6}, Path(sys.argv[1]))\n"
+        f"stack_dump.write_stack_on({signal.SIGRTMIN + 6}, Path(sys.argv[1]))\n"
         f"os.kill(os.getpid(), {signal.SIGRTMIN + 6})\n"
         f"faulthandler.unregister({signal.SIGRTMIN + 6})\n"  # as the interpreter does when it ends
         f"os.kill(os.getpid(), {signal.SIGRTMIN + 6})\n"

@@ -15,12 +15,13 @@ import pytest
 
 import rankwatch
 from rankwatch.contract import env as environment
+from rankwatch_launcher.procfs import catches
 
 SIGNAL = signal.SIGRTMIN + 4
 
 
 @pytest.mark.parametrize("kind", ["hang", "gil"])
-def test_a_signal_writes_the_stacks_of_a_stuck_rank_into_the_slots_folder(tmp_path: Path, kind: str) -> None:
+def test_a_signal_writes_the_stack_of_a_stuck_rank_into_the_slots_folder(tmp_path: Path, kind: str) -> None:
     with stuck_rank(tmp_path, kind) as pid:
         stacks = tmp_path / "0.stack"
         both = {"in train", f"in rankwatch_injected_{'hang' if kind == 'hang' else 'held_gil'}"}
@@ -28,6 +29,41 @@ def test_a_signal_writes_the_stacks_of_a_stuck_rank_into_the_slots_folder(tmp_pa
             os.kill(pid, SIGNAL)
             wait_until(lambda: both <= set(re.findall(r"in \w+", stacks.read_text())))
             os.truncate(stacks, 0)  # as a launcher does between two captures
+
+
+BUSY = """
+import sys, threading
+from pathlib import Path
+from rankwatch.liveness.stack_dump import write_stack_on
+kept = write_stack_on(int(sys.argv[1]), Path(sys.argv[2]))
+
+def deep(left):
+    return left if left == 0 else deep(left - 1)
+
+def work():
+    while True:
+        deep(300)
+
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+sys.stdin.read()
+"""
+
+
+def test_any_number_of_looks_at_a_rank_whose_threads_run_do_it_no_harm(tmp_path: Path) -> None:
+    stack = tmp_path / "0.stack"
+    command = [sys.executable, "-c", BUSY, str(int(SIGNAL)), str(stack)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or catches(process.pid, SIGNAL))
+            assert re.match("Main thread 0x[0-9a-f]+\n", stack.read_text())
+            for _ in range(3000):
+                before = stack.stat().st_size
+                os.kill(process.pid, SIGNAL)
+                while stack.stat().st_size == before:
+                    assert process.poll() is None
+        finally:
+            process.kill()
 
 
 def test_py_spy_may_read_a_rank_that_it_is_no_ancestor_of(tmp_path: Path) -> None:
@@ -49,7 +85,7 @@ def test_a_signal_that_cannot_be_used_is_reported(
     monkeypatch.setenv(environment.SLOTS_DIR, str(tmp_path))
     monkeypatch.setenv(environment.STACK_SIGNAL, str(int(signal.SIGSEGV)))
     rankwatch.init()
-    assert "signal 11 cannot write stacks" in caplog.text
+    assert "signal 11 cannot write the stack" in caplog.text
 
 
 class stuck_rank:  # noqa: N801 - used like a function
