@@ -13,7 +13,7 @@ from rankwatch.contract.messages import Evidence, RankLog, Wait
 from rankwatch.contract.nccl_ras import RasReport
 from rankwatch.contract.node_checks import CheckResult
 from rankwatch.contract.node_checks import sentence as sentence_of_check
-from rankwatch_monitor.core.cause import Detection, Shown, Unnamed
+from rankwatch_monitor.core.cause import Detection, Shown, Site, Unnamed
 from rankwatch_monitor.core.hang.proof import PROVEN
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit, culprits_to_json
@@ -155,8 +155,7 @@ class RankError:
     rank: int
     host: str
     text: str
-    place: str = ""
-    """Function, file and line; empty: unknown."""
+    site: Site | None = None
     at: float | None = None
     """Unix seconds at which it was raised; None: unknown."""
 

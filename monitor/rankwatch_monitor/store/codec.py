@@ -52,6 +52,7 @@ _RECORDS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "shown": TypeAdapter(Shown | None),
     "withheld": TypeAdapter(Withheld | None),
     "ended": TypeAdapter(Ended | None),
+    "errors": TypeAdapter(tuple[RankError, ...]),
 }
 
 
@@ -236,11 +237,10 @@ def incident_of(row: Mapping[str, Any]) -> Incident:
         body[name] = tuple(body[name])
     body["heard_nodes"] = set(body["heard_nodes"])
     body["logs"] = tuple(read(RankLog, log) for log in body["logs"])
-    body["errors"] = tuple(read(RankError, each) for each in body.get("errors", ()))
-    body["lost_peer"] = RankRuns(body.get("lost_peer", ()))
-    body["node_checks"] = tuple(read(NodeChecked, each) for each in body.get("node_checks", ()))
-    body["dumps"] = {int(rank): size for rank, size in body.get("dumps", {}).items()}
-    body["nccl"] = tuple(read(NcclAnswer, each) for each in body.get("nccl", ()))
+    body["lost_peer"] = RankRuns(body["lost_peer"])
+    body["node_checks"] = tuple(read(NodeChecked, each) for each in body["node_checks"])
+    body["dumps"] = {int(rank): size for rank, size in body["dumps"].items()}
+    body["nccl"] = tuple(read(NcclAnswer, each) for each in body["nccl"])
     body["waits"] = tuple(RankWait(rank, read(Wait, wait), *more) for rank, wait, *more in body["waits"])
     body["stacks"] = Stacks.of_json(body["stacks"])
     return Incident(**_known(Incident, body))

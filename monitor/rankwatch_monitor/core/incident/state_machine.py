@@ -58,7 +58,7 @@ from rankwatch.contract.flight import FlightDump
 from rankwatch.contract.messages import LOGGED_RANKS, TRACEBACK, RankLog, RankStack, Wait
 from rankwatch_monitor.core.cause import Detection, Rejected, Shown, Unnamed
 from rankwatch_monitor.core.effects import Changed
-from rankwatch_monitor.core.hang.stacks import of_script
+from rankwatch_monitor.core.hang.stacks import of_script, site_of
 from rankwatch_monitor.core.hang.verdict import Culprit, union
 from rankwatch_monitor.core.incident_record import (
     MAX_WAITS,
@@ -594,10 +594,8 @@ def _take_errors(incident: Incident, evidence: EvidenceReceived) -> None:
 
 
 def _rank_error(stack: RankStack, evidence: EvidenceReceived) -> RankError:
-    site = next(filter(of_script, stack.frames), None)
-    place = "" if site is None else f"{site.function} ({site.file.rpartition('/')[2]}:{site.line})"
     at = None if stack.raised is None else evidence.at - stack.raised
-    return RankError(stack.rank, evidence.host, stack.error, place, at)
+    return RankError(stack.rank, evidence.host, stack.error, site_of(next(filter(of_script, stack.frames), None)), at)
 
 
 def _take_waits(incident: Incident, evidence: EvidenceReceived) -> None:

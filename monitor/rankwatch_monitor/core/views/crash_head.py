@@ -7,14 +7,16 @@ from rankwatch_monitor.core.cause import Exited
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.views import responses
+from rankwatch_monitor.core.words.causes import at as place_of
 
 
 def head(incident: Incident) -> responses.CrashHead | None:
     """The head of an incident; None: no rank of it is known to have raised an error or to have been killed."""
     errors: dict[str, responses.FirstError] = {}
     for each in incident.errors:
+        where = "" if each.site is None else f"{each.site.function} ({place_of(each.site)})"
         first = errors.setdefault(
-            each.text, {"ranks": [], "host": each.host, "text": each.text, "place": each.place, "at": each.at}
+            each.text, {"ranks": [], "host": each.host, "text": each.text, "place": where, "at": each.at}
         )
         first["ranks"].append(each.rank)
     known = {each.rank for each in incident.errors}
