@@ -316,8 +316,9 @@ class Collector:
         """The ends of the files that output goes to, by process; of a file that ranks share once."""
         found: dict[int, RankLog] = {}
         files: dict[tuple[int, int], int] = {}
-        for pid, each in run_all(until, [(one.rank.pid, partial(self._log, one.rank)) for one in alive]).items():
-            if each is None:
+        read = run_all(until, [(one.rank.pid, partial(self._log, one.rank)) for one in alive])
+        for pid in (one.rank.pid for one in alive):  # not in the order in which they were read: the first rank has it
+            if (each := read.get(pid)) is None:
                 continue
             file, log = each
             if file not in files:

@@ -142,7 +142,7 @@ def test_a_chart_of_the_cause_reads_one_section_and_the_devices_too(api: httpx.C
     assert [sample["section"] for sample in brief] == [sample["sections"]["load_batch"] for sample in whole]
     assert [sample["device"] for sample in brief] == [sample["device"] for sample in whole]
     slowest = api.get("/jobs/slowed/history?brief=true&slowest=true").json()["samples"]
-    first = [sample["slowest"][0] for sample in whole]
+    first = [sample["slow_ranks"][0] for sample in whole]
     named = ("rank", "work", "late")
     assert [[each["slowest"][name] for name in named] for each in slowest] == [
         [each[name] for name in named] for each in first
