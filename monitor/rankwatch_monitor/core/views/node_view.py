@@ -193,7 +193,8 @@ def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> r
     ]
     return {
         **labels(summary),
-        **_progress(summary),
+        "checkpoint": summary["checkpoint"],
+        "started_at": summary["started_at"],
         "job": job.id,
         "over": job.ended is not None or liveness.all_shut_down(job),
         "attempt": job.attempt,
@@ -204,18 +205,9 @@ def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> r
     }
 
 
-def labels(summary: responses.JobSummary) -> responses.Labelled:
-    """Of a job's summary: what its row in the list of jobs is labelled by."""
-    return cast("responses.Labelled", _only(summary, responses.Labelled.__annotations__))
-
-
-def _progress(summary: responses.JobSummary) -> responses.Progress:
-    """Of a job's summary: what a restart loses."""
-    return cast("responses.Progress", _only(summary, responses.Progress.__annotations__))
-
-
-def _only(summary: Mapping[str, object], keys: Iterable[str]) -> dict[str, object]:
-    return {key: summary[key] for key in keys}
+def labels(summary: responses.JobSummary) -> responses.Verdict:
+    """Of a job's summary: its verdict."""
+    return cast("responses.Verdict", {key: summary[key] for key in responses.Verdict.__annotations__})  # type: ignore[literal-required]
 
 
 def _launcher(job: Job, name: str, node: Node, now: float) -> responses.PlacedLauncher:
@@ -229,8 +221,8 @@ def _urgency(part: responses.NodeJob, now: float) -> tuple[bool, bool, int, bool
 
     A job that failed within :data:`.host_history.WINDOW` is in trouble.
     """
-    since = part["trouble_since"]
-    calm = since is None or (part["over"] and now - since > WINDOW)
+    since = part["since"]
+    calm = part["tone"] in ("calm", "over") or (part["over"] and since is not None and now - since > WINDOW)
     place = _URGENT.index(part["state"]) if part["state"] in _URGENT else len(_URGENT)
     return calm, calm and part["over"], place, part["open_incidents"] > 0
 

@@ -32,6 +32,7 @@ from rankwatch_monitor.core.slow_cause import Doubt
 
 # Named types of the description.
 Dimension = TypeAliasType("Dimension", Literal["data", "tensor", "pipeline", "expert"])
+Tone = TypeAliasType("Tone", Literal["bad", "waits", "warns", "calm", "over"])
 HostState = TypeAliasType("HostState", Literal["suspect", "may be down", "partly silent", "up", "idle"])
 SettingKind = TypeAliasType(
     "SettingKind", Literal["switch", "choice", "whole", "number", "share", "text", "seconds_by_name"]
@@ -148,50 +149,78 @@ class QuietHost(TypedDict):
     headline: str
 
 
-class Labelled(TypedDict):
-    """What a job is labelled by, in the list and on the pages of its nodes."""
+class NextAct(TypedDict):
+    """What follows by itself: ``text`` and a countdown to ``due``, ``restart in`` 0:43; without one ``text`` alone."""
+
+    text: str
+    due: float | None
+
+
+class Lost(TypedDict):
+    """GPU time that an incident costs: ``seconds`` of so many ``gpus``; ``since``: it grows by the clock."""
+
+    seconds: float
+    since: float | None
+    gpus: int
+    steps: int | None
+    """Thrown away by its restart."""
+
+
+class Verdict(TypedDict):
+    """What is stated of a job at one moment: made once, printed by all, derived by none."""
 
     name: str
     state: JobState
-    reason: str
+    tone: Tone
+    """``bad``: a person is needed; ``waits``: what is needed follows by itself; ``warns``: it trains, with a loss."""
     headline: str
-    """The state in at most 90 characters."""
-    quiet_host: QuietHost | None
-    verdict: StragglerVerdict
-    """Cause of lost time."""
-    open_incidents: int
-    trouble_since: float | None
-    """Since when it hangs, recovers, is suspected, lost, failed or slow; null: it is not."""
-    recovering_since: float | None
-    """Since when it is being restarted; null: it is not."""
-    ended_at: float | None
-
-
-class Progress(TypedDict):
-    """What a restart of a job loses."""
-
-    checkpoint: Checkpoint | None
+    """The state in at most 90 characters; empty of a job that simply runs."""
+    title: str
+    """The same in at most 160; never empty."""
+    reason: str
+    since: float | None
+    """When its trouble began, or it ended; null: it is well."""
+    detected: float | None
+    """When its open incident was detected, or the one with which it failed."""
+    elapsed: float | None
+    limit: float | None
+    """Of that incident: seconds that had passed, and which of them its limit allows."""
+    place: IncidentPlace | None
+    next: NextAct | None
+    idle: int
+    """Ranks for which no step completes."""
+    lost: Lost | None
     iteration: int | None
     """The last step that the newest attempt completed."""
+    goodput: float | None
     steps_lost: int | None
     """Of a job that stands: steps that were thrown away and not done again."""
     steps_at_risk: int | None
     """Of a job that stands: those after its last checkpoint."""
-    iterations_per_second: float | None
-    """Zero while no step completes."""
-    step_seconds: float | None
-    """While no step completes: how long one usually took."""
-    goodput: float | None
-    started_at: float
+    restart_loses: str
+    """``loses up to 39 steps``; empty: not known."""
+    advice: Advice | None
+    """What a person should do, or what happens by itself; null: nothing."""
+    quiet_host: QuietHost | None
+    verdict: StragglerVerdict
+    """Cause of lost time."""
+    open_incidents: int
+    ended_at: float | None
 
 
-class JobSummary(Labelled, Progress):
+class JobSummary(Verdict):
     """A job in the list."""
 
     id: str
     world_size: int
     ranks_reporting: int
     attempt: int
+    checkpoint: Checkpoint | None
+    iterations_per_second: float | None
+    """Zero while no step completes."""
+    step_seconds: float | None
+    """While no step completes: how long one usually took."""
+    started_at: float
     goodput_notes: list[str]
     """What stands beside goodput, in words."""
     waited: str
@@ -208,8 +237,6 @@ class JobSummary(Labelled, Progress):
     observe_only: bool
     open_stragglers: int
     incidents: int
-    advice: Advice | None
-    """What a person should do, or what happens by itself; null: nothing."""
     no_restart: str
     """Of a failed job: why no restart followed; empty: not stated."""
     repeated: Repeated | None
@@ -1218,12 +1245,14 @@ class GroupCount(TypedDict):
     ranks: int
 
 
-class NodeJob(Labelled, Progress):
+class NodeJob(Verdict):
     """What a job runs on a node."""
 
     job: str
     over: bool
     attempt: int
+    checkpoint: Checkpoint | None
+    started_at: float
     total_ranks: int
     ranks: list[PlacedRank]
     launchers: list[PlacedLauncher]
@@ -1396,7 +1425,7 @@ class GroupDetail(TypedDict):
     hosts: int
     states: dict[RankState, int]
     iterations: Extent
-    label: Labelled
+    label: Verdict
     advice: Advice | None
     standing: Standing
     summary: str

@@ -158,7 +158,7 @@ export interface GroupCount { dimension: Dimension; number: number; ranks: numbe
   hosts: number;
   states: Partial<Record<RankState, number>>;
   iterations: Extent;
-  label: Labelled;
+  label: Verdict;
   advice: Advice | null;
   standing: Standing;
   /** How many ranks are in each state. */ summary: string;
@@ -299,19 +299,15 @@ export interface JobEvents { job?: JobSummary; grid?: GridEvent; incident?: Inci
 /** State of a job: the one word for it in API, page, terminal, metrics and messages. */
 export type JobState = "starting" | "running" | "suspected" | "slow" | "no step" | "hung" | "restarting" | "stopping" | "finished" | "failed" | "stopped" | "lost";
 
-/** A job in the list. */ export interface JobSummary extends Labelled {
-  checkpoint: Checkpoint | null;
-  /** The last step that the newest attempt completed. */ iteration: number | null;
-  /** Of a job that stands: steps that were thrown away and not done again. */ steps_lost: number | null;
-  /** Of a job that stands: those after its last checkpoint. */ steps_at_risk: number | null;
-  /** Zero while no step completes. */ iterations_per_second: number | null;
-  /** While no step completes: how long one usually took. */ step_seconds: number | null;
-  goodput: number | null;
-  started_at: number;
+/** A job in the list. */ export interface JobSummary extends Verdict {
   id: string;
   world_size: number;
   ranks_reporting: number;
   attempt: number;
+  checkpoint: Checkpoint | null;
+  /** Zero while no step completes. */ iterations_per_second: number | null;
+  /** While no step completes: how long one usually took. */ step_seconds: number | null;
+  started_at: number;
   /** What stands beside goodput, in words. */ goodput_notes: string[];
   /** Of these: how much of it is lost waiting for slow ranks; empty: nothing. */ waited: string;
   /** Of a finished job: the steps of which no save is known, in words; empty: none. */ unsaved: string;
@@ -322,7 +318,6 @@ export type JobState = "starting" | "running" | "suspected" | "slow" | "no step"
   observe_only: boolean;
   open_stragglers: number;
   incidents: number;
-  /** What a person should do, or what happens by itself; null: nothing. */ advice: Advice | null;
   /** Of a failed job: why no restart followed; empty: not stated. */ no_restart: string;
   repeated: Repeated | null;
   restarts: number;
@@ -365,19 +360,6 @@ export type JobState = "starting" | "running" | "suspected" | "slow" | "no step"
   compute: number | null;
   step: number | null;
   straggler: number | null;
-}
-
-/** What a job is labelled by, in the list and on the pages of its nodes. */ export interface Labelled {
-  name: string;
-  state: JobState;
-  reason: string;
-  /** The state in at most 90 characters. */ headline: string;
-  quiet_host: QuietHost | null;
-  /** Cause of lost time. */ verdict: StragglerVerdict;
-  open_incidents: number;
-  /** Since when it hangs, recovers, is suspected, lost, failed or slow; null: it is not. */ trouble_since: number | null;
-  /** Since when it is being restarted; null: it is not. */ recovering_since: number | null;
-  ended_at: number | null;
 }
 
 /** The last incident about a host; `since`: when its trouble began. */
@@ -442,6 +424,13 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
 
 /** Where a limit in force comes from. */ export type LimitSource = "configured" | "default" | "loaded" | "learned" | "first_time";
 
+/** GPU time that an incident costs: `seconds` of so many `gpus`; `since`: it grows by the clock. */ export interface Lost {
+  seconds: number;
+  since: number | null;
+  gpus: number;
+  /** Thrown away by its restart. */ steps: number | null;
+}
+
 /** A host that incidents have named. */ export interface NamedHost {
   host: string;
   incidents: number;
@@ -451,6 +440,9 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
   /** `GPU 5, rank 5: 5 crashes in 2 jobs`, if one has more faults than the others. */ gpu: string | null;
   last: LastNamed;
 }
+
+/** What follows by itself: `text` and a countdown to `due`, `restart in` 0:43; without one `text` alone. */
+export interface NextAct { text: string; due: number | null; }
 
 /** The advice about a job; `remaining`: without the node, null: it cannot be left out now. */
 export interface NodeAdvice { job: string; name: string; advice: Advice; remaining: Remaining | null; }
@@ -501,18 +493,12 @@ export interface NodeAdvice { job: string; name: string; advice: Advice; remaini
   /** Whether the node is its culprit, its suspect, or quiet while it is open. */ named_as: "culprit" | "suspect" | "quiet";
 }
 
-/** What a job runs on a node. */ export interface NodeJob extends Labelled {
-  checkpoint: Checkpoint | null;
-  /** The last step that the newest attempt completed. */ iteration: number | null;
-  /** Of a job that stands: steps that were thrown away and not done again. */ steps_lost: number | null;
-  /** Of a job that stands: those after its last checkpoint. */ steps_at_risk: number | null;
-  /** Zero while no step completes. */ iterations_per_second: number | null;
-  /** While no step completes: how long one usually took. */ step_seconds: number | null;
-  goodput: number | null;
-  started_at: number;
+/** What a job runs on a node. */ export interface NodeJob extends Verdict {
   job: string;
   over: boolean;
   attempt: number;
+  checkpoint: Checkpoint | null;
+  started_at: number;
   total_ranks: number;
   ranks: PlacedRank[];
   launchers: PlacedLauncher[];
@@ -859,6 +845,8 @@ export type StragglerVerdict = "healthy" | "suspected" | "worker" | "stage" | "w
   /** Null: no limit. */ source: LimitSource | null;
 }
 
+export type Tone = "bad" | "waits" | "warns" | "calm" | "over";
+
 /** A score over the ranks; `rank`: the one of the minimum. */
 export interface Trend { min: (number | null)[]; median: (number | null)[]; max: (number | null)[]; rank: (number | null)[]; }
 
@@ -873,6 +861,33 @@ export interface Trend { min: (number | null)[]; median: (number | null)[]; max:
   scores: Record<string, Trend>;
   /** What the training script logged, by name. */ logged: Record<string, (number | null)[]>;
   /** How many values of a name were NaN or infinite; only names with any. */ non_finite: Record<string, (number | null)[]>;
+}
+
+/** What is stated of a job at one moment: made once, printed by all, derived by none. */ export interface Verdict {
+  name: string;
+  state: JobState;
+  /** `bad`: a person is needed; `waits`: what is needed follows by itself; `warns`: it trains, with a loss. */ tone: Tone;
+  /** The state in at most 90 characters; empty of a job that simply runs. */ headline: string;
+  /** The same in at most 160; never empty. */ title: string;
+  reason: string;
+  /** When its trouble began, or it ended; null: it is well. */ since: number | null;
+  /** When its open incident was detected, or the one with which it failed. */ detected: number | null;
+  elapsed: number | null;
+  /** Of that incident: seconds that had passed, and which of them its limit allows. */ limit: number | null;
+  place: IncidentPlace | null;
+  next: NextAct | null;
+  /** Ranks for which no step completes. */ idle: number;
+  lost: Lost | null;
+  /** The last step that the newest attempt completed. */ iteration: number | null;
+  goodput: number | null;
+  /** Of a job that stands: steps that were thrown away and not done again. */ steps_lost: number | null;
+  /** Of a job that stands: those after its last checkpoint. */ steps_at_risk: number | null;
+  /** `loses up to 39 steps`; empty: not known. */ restart_loses: string;
+  /** What a person should do, or what happens by itself; null: nothing. */ advice: Advice | null;
+  quiet_host: QuietHost | null;
+  /** Cause of lost time. */ verdict: StragglerVerdict;
+  open_incidents: number;
+  ended_at: number | null;
 }
 
 /** What was found wrong with a rank. */
