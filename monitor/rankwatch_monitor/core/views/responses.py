@@ -1119,7 +1119,7 @@ class Allowed(TypedDict):
     name: str
 
 
-# Nodes and groups -----------------------------------------------------------------------------------------------------
+# Nodes -----------------------------------------------------------------------------------------------------
 
 
 class Lately(TypedDict):
@@ -1215,17 +1215,11 @@ class SlowNow(TypedDict):
     cause: Cause
 
 
-class GroupRank(RankReport):
-    """A rank on the page of a group; ``groups`` are its coordinates in the parallel layout."""
-
-    groups: dict[Dimension, int]
-    straggler: SlowNow | None
-    """Null: it is not slow."""
-
-
-class PlacedRank(GroupRank):
+class PlacedRank(RankReport):
     """A rank on the page of a node."""
 
+    straggler: SlowNow | None
+    """Null: it is not slow."""
     device: Device | None
     uuid: str | None
 
@@ -1235,14 +1229,6 @@ class PlacedLauncher(Launcher):
 
     silent: bool
     """Messages that are due since its last one are missing."""
-
-
-class GroupCount(TypedDict):
-    """A group of the parallel layout, and how many of the ranks here belong to it."""
-
-    dimension: Dimension
-    number: int
-    ranks: int
 
 
 class NodeJob(Verdict):
@@ -1256,7 +1242,6 @@ class NodeJob(Verdict):
     total_ranks: int
     ranks: list[PlacedRank]
     launchers: list[PlacedLauncher]
-    groups: list[GroupCount]
 
 
 class NodeIncident(TypedDict):
@@ -1367,76 +1352,6 @@ class NodeDetail(TypedDict):
     """``4 (1 suspected, 1 silent)``."""
     gpus: list[NodeGpu]
     """The one with the most faults first."""
-
-
-class Beside(TypedDict):
-    """A group of the same dimension."""
-
-    number: int
-    state: RankState
-    """Of its worst rank."""
-    slow: int
-    iteration: int | None
-    """The furthest."""
-    work: float | None
-    """The longest own work of a rank within a step."""
-    step: float | None
-
-
-class Standing(TypedDict):
-    """Whether a group is the cause of what is wrong with the job."""
-
-    role: Literal["cause", "waits", "calm", "unknown"]
-    text: str
-    detail: str
-    """What was measured of a slow rank."""
-    rank: int | None
-    """The first rank that the others wait for."""
-    number: int | None
-    """The group it is in."""
-
-
-class GroupIncident(TypedDict):
-    """The open incident."""
-
-    id: str
-    headline: str
-
-
-class GroupCollectives(TypedDict):
-    """How far the ranks of the group are in their process groups, by the newest incident with such evidence."""
-
-    incident: str | None
-    at: float | None
-    rows: list[GroupProgress]
-
-
-class GroupDetail(TypedDict):
-    """One group of the parallel layout."""
-
-    job: str
-    name: str
-    dimension: Dimension
-    number: int
-    numbers: list[int]
-    """Of the groups of more than one rank."""
-    attempt: int
-    total_ranks: int
-    hosts: int
-    states: dict[RankState, int]
-    iterations: Extent
-    label: Verdict
-    advice: Advice | None
-    standing: Standing
-    summary: str
-    """How many ranks are in each state."""
-    sentences: list[str]
-    beside: list[Beside]
-    """Those groups, truncated."""
-    incident: GroupIncident | None
-    ranks: list[GroupRank]
-    """The worst first, truncated."""
-    collectives: GroupCollectives
 
 
 # Digest ---------------------------------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def stated(job: Job, now: float, activity: HostActivity | None = None) -> respon
 
 def _tone(state: JobState, advised: Advice | None) -> responses.Tone:
     tone = _TONES[state]
-    if tone == "bad" and advised is not None and advised.waits:
+    if tone == "bad" and (advised is None or advised.waits):
         return "waits"
     return "warns" if tone == "waits" and advised is not None and not advised.waits else tone
 
