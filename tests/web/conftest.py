@@ -25,9 +25,14 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
+OPEN = "localStorage.setItem('rankwatch.open', 'why share details digest named of-launchers')"
+"""What a page that was looked at before has open: all that folds."""
+
+
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.add_init_script(OPEN)
     page = context.new_page()
     broken: list[str] = []
     page.on("pageerror", lambda error: broken.append(str(error)))

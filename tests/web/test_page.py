@@ -31,7 +31,7 @@ def thin(text: str) -> str:
 def test_healthy_job_shows_progress(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 8)
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_text("All 8 ranks are making progress.")).to_be_visible()
+    expect(page.get_by_text("All 8 ranks make progress")).to_be_visible()
     expect(page.get_by_text("None in this job so far.")).to_be_visible()
     expect(page.locator(".verdict")).to_have_count(0)
 
@@ -68,7 +68,7 @@ def test_ranks_that_stand_are_counted_before_an_incident_is_opened(
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.locator("p.now")).to_have_text("No incident is open; of 5 ranks, 1 is stopped.")
     script.ranks["j"] = ["running"] * 5
-    expect(page.locator("p.now")).to_have_text("All 5 ranks are making progress.")
+    expect(page.locator("p.now")).to_have_text("All 5 ranks make progress")
 
 
 def test_job_without_a_step_shows_no_progress(page: Page, monitor_url: str, script: Script) -> None:
@@ -86,7 +86,7 @@ def test_job_without_a_step_shows_no_progress(page: Page, monitor_url: str, scri
 def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 4)
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
+    expect(page.get_by_text("All 4 ranks make progress")).to_be_visible()
 
     script.hang("j", 2, REASON)
     expect(page.get_by_role("heading", name=REASON)).to_be_visible()
@@ -127,7 +127,7 @@ def test_news_of_the_stream_outlive_an_older_answer(page: Page, monitor_url: str
     held: list[tuple[Route, APIResponse]] = []
     page.route("**/api/v1/jobs/j/incidents", lambda route: held.append((route, route.fetch())))
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
+    expect(page.get_by_text("All 4 ranks make progress")).to_be_visible()
     deadline = time.monotonic() + 15
     while not held:  # the answer is to be made before the hang, and not to arrive; routes run while the page is asked
         assert time.monotonic() < deadline, "the page does not ask for the incidents"
@@ -249,7 +249,7 @@ def test_a_monitor_that_keeps_no_accounts_costs_only_that_part(page: Page, monit
     expect(page.get_by_text("Limits in force")).to_be_visible()
     with page.expect_response("**/goodput"):
         page.reload()
-    expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
+    expect(page.get_by_text("All 4 ranks make progress")).to_be_visible()
     expect(page.locator(".goodput")).to_have_count(0)
 
 
@@ -368,7 +368,7 @@ def test_a_lost_monitor_is_shown_and_reconnected(page: Page, script: Script) -> 
     script.add("j", ["running"] * 4)
     with serving(script) as url:
         page.goto(f"{url}/#/jobs/j")
-        expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
+        expect(page.get_by_text("All 4 ranks make progress")).to_be_visible()
     expect(page.get_by_role("alert")).to_contain_text("No connection to the monitor for")
     expect(page.get_by_role("alert")).to_contain_text("Training does not depend on the monitor.")
     script.jobs["j"]["iteration"] = 2000
@@ -383,7 +383,7 @@ def test_an_unknown_job_is_reported(page: Page, monitor_url: str, script: Script
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
     script.add("nope", ["running"] * 4)
-    expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible(timeout=15_000)
+    expect(page.get_by_text("All 4 ranks make progress")).to_be_visible(timeout=15_000)
 
 
 def test_a_job_of_another_monitor_stands_in_the_list_and_its_page_states_where_it_is(

@@ -581,7 +581,7 @@ def compare_speed(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRu
 
 def compare_sentence(sentence: str, state: str, counts: Counter[str], job: Job) -> None:
     """The sentence of a job without an open incident."""
-    if made := re.search(r"All (\d+) ranks are making progress", sentence):
+    if made := re.search(r"All (\d+) ranks make progress", sentence):
         same("ranks that make progress", Counter(running=int(made[1])), counts)
         same("states beside that sentence", dict(counts), {"running": job.world_size})
     if made := re.search(r"(\d+) ranks? of (\d+) reports?", sentence):

@@ -64,7 +64,7 @@ def test_what_matters_stands_on_the_first_screen(
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     page.goto(f"{monitor_url}/#/jobs/j")
     reported = {
-        "healthy": f"All {ranks:,} ranks are making progress.",
+        "healthy": f"All {ranks:,} ranks make progress.",
         "hung": HUNG.format(others=f"{ranks - 1:,}"),
         "slow": SLOW.format(others=f"{ranks - 1:,}"),
     }[kind]

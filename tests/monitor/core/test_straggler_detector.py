@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from rankwatch_monitor.core.views.trouble import trouble_since
 
 from rankwatch.contract.enums import Cause, JobState, StragglerVerdict
 from rankwatch_monitor.core.slow_cause import Doubt
@@ -14,7 +15,6 @@ from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.straggler_detector import NAMED
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.core.views.account import account
-from rankwatch_monitor.core.views.trouble import trouble_since
 from rankwatch_monitor.core.views.verdict import job_state
 from rankwatch_monitor.publish.text.scores_report import scores_text
 from rankwatch_monitor.store import codec, performance_codec

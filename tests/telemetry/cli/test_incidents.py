@@ -124,7 +124,10 @@ def test_lines_fit_and_names_cannot_steer_the_terminal() -> None:
         "phase": "detected",
         "confirmed": False,
         "reason": "word " * 50,
-        "culprits": [{"rank": r, "host": "h\x07", "class": "behind", "reason": ""} for r in range(20)],
+        "culprits": [
+            {"rank": r, "host": "h\x07", "class": "behind", "reason": "", "cause": {"kind": "behind"}}
+            for r in range(20)
+        ],
         "action": "log",
         "action_reason": "",
         "outcome": "",

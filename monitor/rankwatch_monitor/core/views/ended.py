@@ -111,6 +111,9 @@ def crashed(job: Job, ending: Ending) -> list[Culprit]:
 def cause(job: Job) -> str:
     """How a job ended, without the reason why no restart followed; of a crash with rank and host."""
     assert job.ended is not None
+    last = job.incidents[-1] if job.incidents else None
+    if job.ended.state is JobState.STOPPED and last is not None and last.ordered and last.action_reason:
+        return last.action_reason
     before, _ = _parts(job, job.ended)
     return before
 

@@ -37,7 +37,7 @@ from rankwatch_monitor.core.views.quiet_host import QuietHost
 from rankwatch_monitor.core.views.slow_headline import slow_headline
 from rankwatch_monitor.core.views.throttling import throttle_of
 
-_TONES: Final[Mapping[JobState, responses.Tone]] = {
+TONES: Final[Mapping[JobState, responses.Tone]] = {
     JobState.HUNG: "bad",
     JobState.LOST: "bad",
     JobState.FAILED: "bad",
@@ -51,6 +51,7 @@ _TONES: Final[Mapping[JobState, responses.Tone]] = {
     JobState.FINISHED: "over",
     JobState.STOPPED: "over",
 }
+"""Unless what is needed follows by itself, or does not."""
 
 
 def stated(job: Job, now: float, activity: HostActivity | None = None) -> responses.Verdict:
@@ -97,7 +98,7 @@ def stated(job: Job, now: float, activity: HostActivity | None = None) -> respon
 
 
 def _tone(state: JobState, advised: Advice | None) -> responses.Tone:
-    tone = _TONES[state]
+    tone = TONES[state]
     if tone == "bad" and (advised is None or advised.waits):
         return "waits"
     return "warns" if tone == "waits" and advised is not None and not advised.waits else tone

@@ -135,7 +135,7 @@ function Head({ job, past }: { job: JobSummary; past: boolean }) {
   return (
     <header class="head">
       <div class="title">
-        <JobMark state={job.state} />
+        {(past || !isTroubled(job)) && <JobMark state={job.state} />}
         <h1>{job.name}</h1>
         {job.name !== job.id && <span class="id">{job.id}</span>}
         {stale.value !== null ? <span class="tag">last known</span> : past && job.ended_at === null && <span class="tag">as of now</span>}
@@ -155,7 +155,7 @@ function tiles(job: JobSummary, vitals: Vitals | null): Fact[] {
   const taken = step?.seconds ?? (perSecond ? 1 / perSecond : null);
   const unknown = stale.value !== null;
   return [
-    { label: "Step time", value: unknown || perSecond === null ? "unknown" : perSecond === 0 ? "no step" : ofStep(taken), note: `step ${count(job.iteration ?? job.iteration_before)}` },
+    { label: "Step time", value: unknown ? "unknown" : perSecond === null ? "–" : perSecond === 0 ? "no step" : ofStep(taken), note: `step ${count(job.iteration ?? job.iteration_before)}` },
     logged === undefined ? { label: "Speed", value: unknown ? "unknown" : value, note: unit } : { label: logged[0], value: figure(logged[1]) },
     { label: "Waiting", value: step?.waiting == null ? "–" : ofStep(step.waiting), note: step?.waiting == null ? "not measured" : `${wholePercent(step.waiting / step.seconds)} of a step` },
     { label: "Last checkpoint", ...(job.checkpoint === null ? { value: "none known" } : checkpointFact(job, asOf.value)) },

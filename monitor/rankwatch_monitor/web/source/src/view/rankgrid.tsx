@@ -25,6 +25,8 @@ import { grouping, look, only, selected } from "./selection";
 import { colour, repaint } from "./theme";
 
 const TALLEST = 440;
+/** Of more ranks one is found by its number. */
+const EASILY_FOUND = 8;
 /** In smaller cells, ranks in trouble get a ring. */
 const EASILY_SEEN = 8;
 const MOST_TROUBLED = 48;
@@ -96,7 +98,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
       <h2>
         {stale.value !== null ? "Ranks, last known" : "Ranks"} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
       </h2>
-      <Finder job={watch.id} places={{ worldSize, hosts, states: stateCounts }} />
+      {worldSize > EASILY_FOUND && <Finder job={watch.id} places={{ worldSize, hosts, states: stateCounts }} />}
       <LookChoice looks={bytes} />
       <GroupChoice dimensions={extras.coordinates.value} />
       <div class="legend" role="group" aria-label={LEGEND[grid?.look ?? "state"]}>

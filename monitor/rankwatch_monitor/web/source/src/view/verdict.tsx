@@ -18,6 +18,7 @@ import { Alternatives, Run } from "./copy";
 import { type Fact, Facts } from "./facts";
 import { Folded } from "./folded";
 import { PhaseBar } from "./phasebar";
+import { JobMark } from "./marks";
 import { NodeLink } from "./placelinks";
 import { Remaining } from "./remaining";
 import { prepared } from "./selection";
@@ -42,7 +43,7 @@ export function VerdictBand({ job, incident, detail, incidents, slow, launchers,
   const { advice, tone, state } = job;
   const known = stale.value === null;
   const failed = state === "failed";
-  const head = <h2>{stale.value ? `Unknown since ${clock(stale.value.since, now.value)}. Before: ` : <b class="word">{state}</b>} {job.title}</h2>;
+  const head = <h2>{stale.value ? `Unknown since ${clock(stale.value.since, now.value)}. Before: ` : <JobMark state={state} />} {job.title}</h2>;
   if (brief) return <section class={`verdict brief ${tone}`} aria-label="What is wrong with the job"><a href={jobAddress(job.id)}>{head}</a></section>;
   return (
     <section class={`verdict ${tone}`} aria-label="What is wrong with the job">
@@ -68,7 +69,7 @@ export function PastIncident({ job, incident, detail }: { job: JobSummary; incid
   const ended = over(incident);
   const lost = gpuTime(costOf(incident, asOf.value) * job.world_size);
   const row = [`${clock(since, asOf.value)}${ended === null ? "" : ` to ${clock(ended, asOf.value)}`}`, `attempt ${incident.attempt}`, `${lost} lost`, incident.steps_lost ? `${plural(incident.steps_lost, "step")} repeated` : ""].filter(Boolean);
-  const outcome = incident.outcome === "" ? "" : `${capital(incident.outcome).replace(/\.$/, "")}.`;
+  const outcome = incident.outcome === "" || incident.ended === "job_ended" ? "" : `${capital(incident.outcome).replace(/\.$/, "")}.`;
   return (
     <section class="verdict past" aria-label="Past incident">
       <h2><b class="word">{incident.confirmed ? "over" : "not confirmed"}</b> {incident.title}</h2>
@@ -156,7 +157,7 @@ function PostMortem({ job, incident, detail, incidents }: { job: JobSummary; inc
         <div class="beside">
           {beside.map(({ rank, title, lines }) => (
             <figure key={rank}>
-              <figcaption>{blamed.has(rank) ? title : `${title}: the first that followed`}</figcaption>
+              <figcaption>{title}{!blamed.has(rank) && ", which followed"}</figcaption>
               <pre tabIndex={0}>{lines.slice(-LAST_LINES).join("\n")}</pre>
             </figure>
           ))}
