@@ -25,7 +25,7 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-OPEN = "localStorage.setItem('rankwatch.open', 'why share details digest named of-launchers')"
+OPEN = "localStorage.setItem('rankwatch.open', 'why share details digest named of-launchers of-jobs gpus')"
 """What a page that was looked at before has open: all that folds."""
 
 

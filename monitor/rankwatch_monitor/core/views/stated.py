@@ -72,7 +72,7 @@ def stated(job: Job, now: float, activity: HostActivity | None = None) -> respon
     return {
         "name": job.name,
         "state": state,
-        "tone": _tone(state, advised),
+        "tone": _tone(job, state, advised),
         "headline": _headline(job, state, reason, quiet),
         "title": _title(job, state, reason, quiet),
         "reason": reason,
@@ -97,8 +97,10 @@ def stated(job: Job, now: float, activity: HostActivity | None = None) -> respon
     }
 
 
-def _tone(state: JobState, advised: Advice | None) -> responses.Tone:
+def _tone(job: Job, state: JobState, advised: Advice | None) -> responses.Tone:
     tone = TONES[state]
+    if state is JobState.RUNNING and job.performance.open_stragglers and job.open_incident is None:
+        return "warns"
     if tone == "bad" and (advised is None or advised.waits):
         return "waits"
     return "warns" if tone == "waits" and advised is not None and not advised.waits else tone

@@ -67,7 +67,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const troubled = isTroubled(job);
   // Of an order that leaves the ranks as they are, its stacks are asked for.
   const ordered = incident !== null && incident.closed_at === null && !troubled;
-  const recent = !troubled && requested === null ? incidents.find(({ closed_at: closed, confirmed }) => confirmed && closed !== null && asOf.value - closed < RECENT) : undefined;
+  const recent = !troubled && !over && requested === null ? incidents.find(({ closed_at: closed, confirmed }) => confirmed && closed !== null && asOf.value - closed < RECENT) : undefined;
   const of = <Stacks detail={detail} incident={incident!} former={incident !== null && isFormer(job, incident)} />;
   return (
     <article class={brief ? "job brief" : "job"} data-state={job.state} data-tone={job.tone}>

@@ -6,6 +6,7 @@ import { jobTitle } from "../logic/nodegpus";
 import { jobAddress } from "../logic/route";
 import { plural } from "../logic/text";
 import { Alternatives, Run } from "./copy";
+import { Folded } from "./folded";
 import { narrow } from "./preferences";
 import { Remaining } from "./remaining";
 import { prepared } from "./selection";
@@ -39,8 +40,7 @@ export function JobActions({ node: { host, of_jobs: jobs, jobs: parts, verdict =
   const waiting = jobs.filter(({ advice }) => advice.waits);
   const runbooks = [...new Set(jobs.map(({ advice }) => advice.runbook).filter(Boolean))];
   return (
-    <section class="todo of-jobs" aria-label="What to do about its jobs">
-      <p class="where">In its jobs:</p>
+    <Folded name="of-jobs" title={`What to do about ${plural(jobs.length, "job")} here`}>
       <ul>{jobs.filter(({ advice }) => !advice.waits).map(line)}</ul>
       {waiting.length > 0 && (
         <details open={waiting.length === jobs.length}>
@@ -49,7 +49,7 @@ export function JobActions({ node: { host, of_jobs: jobs, jobs: parts, verdict =
         </details>
       )}
       {runbooks.length > 0 && <p class="ways"><a href={`/manual/${runbooks.length === 1 ? runbooks[0] : runbooks[0]!.replace(/#.*/, "")}`}>Runbook</a></p>}
-    </section>
+    </Folded>
   );
 }
 

@@ -8,6 +8,7 @@ import { alikeGpus, byState, type Gpu, jobTitle, namesOf, type RankOnGpu, stands
 import { jobAddress, rankAddress } from "../logic/route";
 import { isTrouble } from "../logic/severity";
 import { clock, elapsed, plural, range, roughly } from "../logic/text";
+import { Folded } from "./folded";
 import { RankMark } from "./marks";
 import { narrow } from "./preferences";
 
@@ -22,8 +23,7 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
   const worst = (gpu: Gpu) => byState(gpu.ranks)[0]?.[0];
   const read = gpus.some(({ reading }) => deviceFacts(reading) !== "");
   return (
-    <section class="gpus">
-      <h2>GPUs <small>{summary}</small></h2>
+    <Folded name="gpus" title={<>GPUs: {summary}</>} open={suspect !== undefined}>
       <div class="scroll" role="region" aria-label={`GPUs of ${host}`} tabIndex={0}>
         <table>
           <thead>
@@ -50,7 +50,7 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
         </table>
         {each && <button type="button" class="quiet fold" onClick={() => showEach(false)}>One line for GPUs that are alike</button>}
       </div>
-    </section>
+    </Folded>
   );
 }
 
