@@ -197,7 +197,7 @@ def verdict_of(page: Page, scene: Scene, *, address: str = "") -> str:
         page.goto(f"{monitor.url}/#/jobs/{scene.job.id}{address}")
         expect(page.locator(".verdict .phases")).to_be_visible()
         expect(page.locator(".stacks")).not_to_contain_text("Loading")
-        return page.locator(".verdict").inner_text() + page.locator(".stacks").inner_text()
+        return page.locator(".verdict").inner_text().replace("\u2009", SPACE)
 
 
 def test_of_a_hang_that_is_only_recorded_nothing_is_going_on(page: Page) -> None:

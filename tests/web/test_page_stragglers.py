@@ -236,7 +236,7 @@ def test_a_healthy_job_shows_its_scores_and_no_straggler(page: Page, monitor_url
 def test_a_job_that_has_no_scores_has_no_section_and_no_choice(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 8)
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_text("All 8 ranks make progress")).to_be_visible()
+    expect(page.locator("p.now")).to_have_text("All 8 ranks make progress")
     expect(page.locator(".stragglers")).to_have_count(0)
     expect(page.get_by_role("radio")).to_have_count(0)
     script.score("j")

@@ -670,7 +670,7 @@ def test_another_job_is_not_looked_at_with_the_eyes_of_the_last_one(page: Page, 
     page.goto(f"{monitor_url}/#/jobs/j?look=temperature&rank=11")
     expect(page.locator(".readout")).to_contain_text("Rank 11")
     page.goto(f"{monitor_url}/#/jobs/other")
-    expect(page.get_by_text("All 4 ranks make progress")).to_be_visible()
+    expect(page.locator("p.now")).to_have_text("All 4 ranks make progress")
     expect(page.get_by_role("radio", name="State")).to_be_checked()
     page.wait_for_url("**/#/jobs/other")
 

@@ -195,10 +195,10 @@ function answers(job: JobSummary, incident: Incident): Fact[] {
   const { culprits, elapsed, limit, place } = incident;
   const places = hosts(culprits);
   const host = places.length > 2 ? `${places.length} nodes` : places.map((each, i) => <>{i > 0 && ", "}<NodeLink host={each} /></>);
-  const passed = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, ${incident.limit_source ?? ""} limit ${limitText(limit)}`}`;
+  const passed = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, ${[words(incident.limit_source ?? ""), "limit", limitText(limit)].filter(Boolean).join(" ")}`}`;
   const where = place === null ? [] : [{
     label: "Where", value: <span class="code">{place.function || place.section}</span>,
-    note: <>{place.function !== "" && <span class="code">{shortFile(place.file)}:{place.line}</span>} {passed}</>,
+    note: <>{place.function !== "" && <><span class="code">{shortFile(place.file)}:{place.line}</span>{place.section && <>, section <span class="code">{place.section}</span></>} </>}{passed}</>,
   }];
   const taken = wasTaken(incident, job.ended_at) ? "Action taken" : incident.closed_at === null ? "Planned action" : "Action not taken";
   return [
