@@ -97,7 +97,7 @@ def test_a_hang_names_the_rank_the_reason_the_limit_and_what_was_done(api: Api, 
     assert "waiting 3 (0-1, 3)" in flat
     assert "hung 1 (2)" in flat
     assert "INCIDENT section over its limit for" in flat
-    assert "detected culprit: rank 2 on node-a, behind" in flat
+    assert "culprit: rank 2 on node-a, behind" in flat
     assert f"rankwatch incidents {job} {incident['id'].removeprefix(f'{job}-')}" in flat
     assert "action: capture; the policy is to capture" in flat
     assert re.search(r"section step 10 s 1\d\.\d s configured 0-3", flat)
