@@ -47,6 +47,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
     """The monitor as an ASGI application."""
     origins = origins or Origins()
     registry, sessions = TokenRegistry(monitor.repository, monitor.clock.now), Sessions()
+    monitor.team_of = registry.team_of
     registry.on_revoked = sessions.end_of
     # Those in a record are of the monitor that wrote it, or of who made the record.
     tokens = AllTokens(tokens or Tokens(), registry.find if not monitor.read_only else lambda _: None)

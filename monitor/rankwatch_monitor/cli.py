@@ -258,6 +258,7 @@ def _webhooks(settings: Settings, monitor: Monitor) -> webhook.Webhooks:
         events=webhook.events(settings.webhook_events),
         secret=None if settings.webhook_secret is None else secret_key(settings.webhook_secret),
         external_url=settings.external_url,
+        team_of=lambda job_id: monitor.team_of(job_id),
     )
     if outbox is not None:
         outbox.attach(made.rows_about)

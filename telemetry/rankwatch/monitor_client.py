@@ -5,16 +5,19 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import ssl
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from rankwatch.contract import env
+from rankwatch.contract.http_connection import TimedResponse
 from rankwatch.contract.semconv import API_PREFIX
 from rankwatch.contract.tls import TlsFiles
 
@@ -22,7 +25,9 @@ DEFAULT_MONITOR: Final = "http://127.0.0.1:9560"
 LARGEST_ANSWER: Final = 256 << 20
 """Bytes of one answer: the view of a job of 100,000 ranks has tens of millions."""
 TIMEOUT: Final = 15.0
-"""Seconds until a request times out, by default."""
+"""Seconds without a byte until a request times out, by default."""
+WHOLE: Final = 600.0
+"""The same for the whole response; where a timeout is given, it holds for all of it."""
 EXIT_AWAY: Final = 1
 """Exit code of a command: the monitor is unreachable, or failed."""
 EXIT_WRONG: Final = 2
@@ -65,7 +70,7 @@ class MonitorClient:
         self._ahead = 0.0
         """Seconds by which the monitor's clock is ahead of this machine's."""
         try:
-            self._opener = opener(url)
+            self._opener = opener(url, WHOLE if timeout is None else None)
         except OSError as error:
             words = f"the files of {env.CA_FILE}, {env.CLIENT_CERTIFICATE} and {env.CLIENT_KEY} cannot be used: {error}"
             raise MonitorError(words, EXIT_WRONG) from None
@@ -206,10 +211,47 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def opener(url: str) -> urllib.request.OpenerDirector:
+class _Connection(http.client.HTTPConnection):
+    whole: float | None = None
+
+    @property
+    def response_class(self) -> Any:  # type: ignore[override]
+        return partial(TimedResponse, self.whole or self.timeout or WHOLE)
+
+
+class _TlsConnection(_Connection, http.client.HTTPSConnection):
+    pass
+
+
+class _TimedHttp(urllib.request.HTTPHandler):
+    """A response that is sent by the byte ends with its time: jobs wait for some when they begin and end."""
+
+    def __init__(self, whole: float | None) -> None:
+        super().__init__()
+        self._whole = whole
+
+    def http_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(self._connection(_Connection), request)
+
+    def _connection(self, kind: type[_Connection]) -> Any:
+        return type(kind.__name__, (kind,), {"whole": self._whole})
+
+
+class _TimedHttps(_TimedHttp, urllib.request.HTTPSHandler):
+    """The same by TLS."""
+
+    def __init__(self, whole: float | None, context: ssl.SSLContext) -> None:
+        super().__init__(whole)
+        self._tls = context
+
+    def https_open(self, request: urllib.request.Request) -> Any:
+        return self.do_open(self._connection(_TlsConnection), request, context=self._tls)
+
+
+def opener(url: str, whole: float | None = None) -> urllib.request.OpenerDirector:
     """Return what opens requests to ``url``: with the proxies and the certificates that the environment names.
 
-    It follows no redirect.
+    It follows no redirect. ``whole``: seconds for all of a response; None: the timeout of its request.
 
     Raises:
         OSError: a file of a certificate or key cannot be used.
@@ -217,8 +259,8 @@ def opener(url: str) -> urllib.request.OpenerDirector:
     # A proxy from the environment cannot reach this machine's loopback.
     proxies = urllib.request.ProxyHandler({} if is_loopback(url) else None)
     if urlsplit(url).scheme != "https":
-        return urllib.request.build_opener(proxies, _NoRedirects)
-    https = urllib.request.HTTPSHandler(context=TlsFiles.of(os.environ).context())
+        return urllib.request.build_opener(proxies, _NoRedirects, _TimedHttp(whole))
+    https = _TimedHttps(whole, TlsFiles.of(os.environ).context())
     return urllib.request.build_opener(proxies, _NoRedirects, https)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from rankwatch_monitor.replay import recording
+from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
+from rankwatch_monitor.replay import player, recording
 from rankwatch_monitor.replay.cli import replay
 from rankwatch_monitor.replay.recording import VERSION, Recording, RecordingError
 
@@ -51,6 +52,7 @@ def test_a_line_without_end_takes_no_memory(tmp_path: Path, name: str, monkeypat
         tracemalloc.stop()
 
 
+LEARNED = ObservedDurations().to_json()
 ESCAPE = "\x1b[2J\u202e"
 HUGE = {
     "a report of a huge rank": {"report": {"identity": {"job_id": "j", "rank": 10**9, "world_size": 2 * 10**9}}},
@@ -78,6 +80,28 @@ def test_what_is_about_more_ranks_than_any_job_has_is_refused(
     finally:
         tracemalloc.stop()
     assert not set(ESCAPE[:1] + ESCAPE[-1:]) & set(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("kind", ["a report of a huge rank", "a job of a huge world"])
+def test_jobs_that_claim_more_ranks_together_than_there_is_room_for_are_refused(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(player, "MOST_OF_ALL", 2500)
+    path = tmp_path / "many.jsonl"
+
+    def write(jobs: int) -> None:
+        lines = [json.dumps({"rankwatch": "recording", "version": VERSION, "at": 0})]
+        for number in range(jobs):
+            event = json.dumps({"at": 1, "job": f"j{number}", **HUGE[kind]}).replace('"j"', f'"j{number}"')
+            event = event.replace('"policy": {}', f'"policy": {{}}, "learned": {json.dumps(LEARNED)}')
+            lines.append(event.replace("2000000000", "1000").replace("1000000000", "999"))
+        path.write_text("".join(f"{line}\n" for line in lines))
+
+    write(2)
+    assert replay([str(path)]) == 0
+    write(3)
+    assert replay([str(path)]) == 2
+    assert "j2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["line.csv", "line.csv.gz"])

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from monitor.core.scene import Scene
+from rankwatch_monitor.core.rank_runs import MOST_RANKS
 from rankwatch_monitor.store import archive, schema
 from rankwatch_monitor.store.codec import job_row
 from rankwatch_monitor.store.repository import Repository
@@ -91,6 +92,28 @@ def test_a_hostile_record_is_refused_or_left_out_at_once(tmp_path: Path, kind: s
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("first", [-(10**12), 4, "Infinity"])
+def test_jobs_that_claim_more_ranks_together_than_a_monitor_has_are_left_out(tmp_path: Path, first: object) -> None:
+    path, claimed = record_of(tmp_path), 100_000
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        names = [row[1] for row in file.execute("pragma table_info(jobs)")]
+        row = dict(zip(names, file.execute("select * from jobs").fetchone(), strict=True))
+        body = json.loads(row["body"])
+        marks = ", ".join("?" * len(names))
+        for number, world in enumerate([first, *[claimed] * 5]):
+            made = json.dumps({**body, "world_size": world}).replace('"Infinity"', "Infinity")
+            new = {**row, "id": f"j{number}", "last_heard": 2e9 - number, "body": made}
+            file.execute(f"insert into jobs values ({marks})", list(new.values()))
+        file.commit()
+    expected = ["j0", "j1", "j2", "j"] if first == 4 else ["j1", "j2", "j"]
+    assert [job.id for job in archive.jobs(path)] == expected
+    store = Repository(str(path))
+    try:
+        assert [job.id for job in store.load(0.0, ranks=MOST_RANKS)] == expected
+    finally:
+        store.close()
 
 
 def test_tokens_inside_a_record_open_nothing(tmp_path: Path) -> None:

@@ -28,11 +28,11 @@ from rankwatch.contract.files import find_program
 from rankwatch.contract.messages import LOG_LINES, Collective, RankLog, RankStack
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs
-from rankwatch_launcher.diagnose import find
+from rankwatch_launcher.diagnose import find, share
 from rankwatch_launcher.diagnose import profile as profiling
 from rankwatch_launcher.diagnose.find import Rank
-from rankwatch_launcher.stacks import flight_dumps, formats
-from rankwatch_launcher.stacks.capture import StackReader, Target, run_all
+from rankwatch_launcher.stacks import flight_dumps
+from rankwatch_launcher.stacks.capture import StackReader, Target, limit_py_spy, run_all
 from rankwatch_launcher.stacks.usage import UsageMeter
 from rankwatch_launcher.stacks.waits import PythonThread
 
@@ -56,7 +56,9 @@ COUNT_THEIR_RANKS: Final = ("torchrun", "accelerate", "deepspeed", SPAWN)
 """Launchers that start all ranks of a node, and end all when one fails: a rank that is missing exited with code 0."""
 WORKER_LOOP: Final = ("_worker_loop", "torch/utils/data/")
 MAX_LOCAL_RANKS: Final = 4096
-"""A node that claims more has none missing."""
+"""Of a user: what claims more has none missing."""
+MAX_PIDS: Final = 4096
+"""Of an obstacle."""
 MAX_THREADS: Final = 16
 MAX_FRAMES: Final = 12
 """Of another thread than the main one."""
@@ -207,7 +209,7 @@ class Collector:
         with flight_dumps.bounded_memory():
             dumps = run_all(until, [(each.rank.pid, partial(_dumped, each.rank)) for each in alive])
         errors = run_all(until, [(each.rank.pid, partial(find.error_of, each.rank)) for each in ended])
-        stacks = formats.bounded([_own(each, dumps.get(each.rank.pid, ())) for each in alive])
+        stacks = [_own(each, dumps.get(each.rank.pid, ())) for each in alive]
         logs = self._logs(alive, until)
         seen = [self._seen(each, stack, logs.get(each.rank.pid)) for each, stack in zip(alive, stacks, strict=True)]
         exits = [
@@ -222,9 +224,12 @@ class Collector:
                 seen.append(self._seen(_Watched(each, None), bare, None))
         gone = {(each.user, each.job, each.rank) for each in exits}
         missing = [one for one in _missing(seen) if (one.user, one.job, one.rank) not in gone]
-        return NodeReport(
-            socket.gethostname(), at, seconds, tuple(seen), (*exits, *missing), tuple(self._obstacles(found, stacks))
-        )
+        fitted = share.fitted(seen, (*exits, *missing))
+        obstacles = self._obstacles(found, stacks)
+        if fitted.cut:
+            obstacles.append(Obstacle(Hindrance.TOO_LARGE, fitted.cut))
+        bounded = tuple(replace(each, pids=each.pids[:MAX_PIDS]) for each in obstacles)
+        return NodeReport(socket.gethostname(), at, seconds, fitted.ranks, fitted.exits, bounded)
 
     def _seen(self, each: _Watched, stack: RankStack, log: RankLog | None) -> SeenRank:
         rank = each.rank
@@ -292,7 +297,7 @@ class Collector:
         if blind:
             obstacles.append(Obstacle(Hindrance.NO_SYSTEM_CALLS, tuple(blind)))
         if found.unreadable:
-            obstacles.append(Obstacle(Hindrance.OTHER_USERS, found.unreadable[:64]))
+            obstacles.append(Obstacle(Hindrance.OTHER_USERS, found.unreadable))
         if os.geteuid() and not (self._proc / "1" / "stat").exists():
             obstacles.append(Obstacle(Hindrance.HIDDEN))
         return obstacles
@@ -323,8 +328,11 @@ def _missing(seen: Sequence[SeenRank]) -> list[SeenExit]:
     for each in seen:
         if each.launcher in COUNT_THEIR_RANKS and 0 <= each.local_rank < each.local_world_size <= MAX_LOCAL_RANKS:
             of_job.setdefault((each.user, each.job, each.attempt), []).append(each)
-    found = []
+    found, room = list[SeenExit](), dict[int, int]()
     for (user, job, attempt), ranks in of_job.items():
+        room[user] = room.get(user, MAX_LOCAL_RANKS) - ranks[0].local_world_size
+        if room[user] < 0:
+            continue
         first = ranks[0].rank - ranks[0].local_rank
         there = {each.local_rank for each in ranks if each.rank - each.local_rank == first}
         absent = set(range(ranks[0].local_world_size)) - there if len(there) == len(ranks) else set()
@@ -342,6 +350,7 @@ def _locals(tool: str, pid: int) -> list[dict[str, Any]]:
     command = [tool, "dump", "--nonblocking", "--locals", "--json", "--pid", str(pid)]
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL)
+        limit_py_spy(process.pid, MAX_LOCALS)
         try:
             process.wait(LOCALS_SECONDS)
         except subprocess.TimeoutExpired:

@@ -37,6 +37,8 @@ COLLECTOR: Final = "rankwatch_launcher.diagnose"
 COMMAND: Final = " diagnose"
 MAX_COMMAND: Final = 2048
 MAX_ENVIRONMENT: Final = 1 << 20
+MAX_NAME: Final = 1000
+"""Characters of a job's name, which stands at each of its ranks."""
 _PPID: Final = 1
 _STARTED: Final = 19
 _TICK: Final = float(os.sysconf("SC_CLK_TCK"))
@@ -273,7 +275,7 @@ def _stated(pid: int, variables: Mapping[str, str]) -> Rank | None:
             continue
         return Rank(
             pid,
-            job_of(variables),
+            job_of(variables)[:MAX_NAME],
             number,
             world,
             _number(variables, local_rank),

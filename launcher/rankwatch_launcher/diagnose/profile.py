@@ -19,6 +19,7 @@ from typing import IO, Final, NamedTuple
 from rankwatch.contract.diagnosis import Profile, Profiled
 from rankwatch.contract.messages import Frame
 from rankwatch_launcher import procfs
+from rankwatch_launcher.stacks.capture import limit_py_spy
 from rankwatch_launcher.stacks.formats import MAX_FRAMES, frame
 
 SLICES: Final = 3
@@ -28,9 +29,14 @@ NICENESS: Final = 10
 """py-spy has to wait for a CPU, not the rank."""
 LATE_SECONDS: Final = 5.0
 """What py-spy may take longer than it is told to."""
-LARGEST: Final = 8 << 20
+LARGEST: Final = 4 << 20
+"""Bytes that py-spy may write of a slice of one process."""
+MOST_TEXT: Final = 8 << 20
+"""The same of all processes: those with the most are left out. What py-spy writes of a rank is 0.2 MiB."""
 MAX_STACKS: Final = 200
 """Kept of a slice, the most frequent ones."""
+MAX_PLACES: Final = 2048
+"""Frames kept of a profile, each once."""
 MOST_PROCESSES: Final = 256
 """Profiled on a node, each by a process of 20 MB; of thousands the first, users in turn."""
 _MAIN: Final = re.compile(r"thread \((\w+)\): (.*)")
@@ -60,8 +66,10 @@ def profiles(tool: str, pids: Collection[int], seconds: float, *, proc: Path = p
         frames: dict[Frame, int] = {}
         stacks = []
         for counts in (each.get(pid, Counter()) for each in slices):
-            most = counts.most_common(MAX_STACKS)
-            placed = [(tuple(frames.setdefault(each, len(frames)) for each in stack), number) for stack, number in most]
+            known = ((stack, number) for stack, number in counts.most_common() if len(frames) < MAX_PLACES)
+            placed = [
+                (tuple(frames.setdefault(each, len(frames)) for each in stack), number) for stack, number in known
+            ]
             stacks.append(tuple(Profiled(*each) for each in placed))
         if frames:
             found[pid] = Profile(tuple(frames), tuple(stacks), **_accounted(begin[pid], spent(pid, proc), took))
@@ -104,33 +112,41 @@ def _slice(tool: str, pids: Collection[int], seconds: float) -> dict[int, Counte
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
+            limit_py_spy(process.pid, LARGEST)
             stack.callback(process.wait)
             stack.callback(process.kill)
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
             started[pid] = process
         until = time.monotonic() + seconds + LATE_SECONDS
-        found = {}
+        sizes = dict[int, int]()
         for pid, process in started.items():
             with contextlib.suppress(subprocess.TimeoutExpired, OSError):
                 process.wait(max(0.1, until - time.monotonic()))
-                with (folder / str(pid)).open("rb") as file:
+                sizes[pid] = (folder / str(pid)).stat().st_size
+        found, room = {}, MOST_TEXT
+        for pid in sorted(sizes, key=sizes.__getitem__):
+            if (room := room - sizes[pid]) >= 0:
+                with contextlib.suppress(OSError), (folder / str(pid)).open("rb") as file:
                     found[pid] = read(file, pid)
         return found
 
 
 def read(file: IO[bytes], pid: int) -> Counter[tuple[Frame, ...]]:
     """The main thread's stacks in py-spy's raw format, innermost first, and how often each was found."""
-    found: Counter[tuple[Frame, ...]] = Counter()
+    counts: Counter[str] = Counter()
     for line in file.read(LARGEST).decode(errors="replace").splitlines():
         stack, _, number = line.rpartition(" ")
-        thread, *frames = stack.split(";")
+        thread, found, frames = stack.partition(";")
         named = _MAIN.fullmatch(thread)
-        if named is None or not number.isdigit() or not frames:
+        if named is None or not found or not (number.isascii() and number.isdigit() and len(number) < 10):
             continue
         if named[1] == str(pid) or (not named[1].isdigit() and named[2] == "MainThread"):
-            found[tuple(_frame(each) for each in reversed(frames[-MAX_FRAMES:]))] += int(number)
-    return found
+            counts[frames] += int(number)
+    made: Counter[tuple[Frame, ...]] = Counter()
+    for frames, times in counts.most_common(MAX_STACKS):
+        made[tuple(_frame(each) for each in reversed(frames.split(";")[-MAX_FRAMES:]))] += times
+    return made
 
 
 def _frame(text: str) -> Frame:

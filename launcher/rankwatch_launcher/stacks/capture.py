@@ -22,6 +22,7 @@ import contextlib
 import ctypes
 import os
 import queue
+import resource
 import signal
 import subprocess
 import tempfile
@@ -56,6 +57,9 @@ _MAX_THREADS: Final = 16
 _PROBE_SECONDS: Final = 10.0
 _MAX_DUMP: Final = 4 * 2**20
 """Limit on the output of py-spy or faulthandler, in bytes."""
+PY_SPY_MEMORY: Final = 128 * 2**20
+"""Bytes that one py-spy may allocate, which needs a tenth of it for a rank: a process with deep stacks of long names in
+many threads has it build hundreds of times as much."""
 _KILLED_SECONDS: Final = 0.5
 _PROBE_TRIES: Final = 5
 _PROBE_PAUSE: Final = 0.2
@@ -255,11 +259,20 @@ def _collectives(target: Target, until: float) -> tuple[Collective, ...]:
         return ()
 
 
+def limit_py_spy(pid: int, output: int) -> None:
+    """Bound the memory of a py-spy that was just started, and the bytes of its output: what it reads may be hostile."""
+    limits = ((resource.RLIMIT_DATA, PY_SPY_MEMORY), (resource.RLIMIT_FSIZE, output), (resource.RLIMIT_CORE, 0))
+    with contextlib.suppress(OSError, ValueError):  # it has ended, or has lower limits of its own
+        for kind, most in limits:
+            resource.prlimit(pid, kind, (most, most))
+
+
 def _run_py_spy(tool: str, pid: int, timeout: float) -> str:
     command = [tool, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         # Into files and with a time limit: SIGKILL does not end a process that is stuck in the kernel.
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        limit_py_spy(process.pid, _MAX_DUMP)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:

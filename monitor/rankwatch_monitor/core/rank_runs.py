@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Final, overload
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from rankwatch_monitor.core.ranks import Ints
 
+MOST_RANKS: Final = 262_144
+"""No job that is read has more: a run of a few characters stands for the memory of all its ranks."""
 _BOUND: Final = "i"
 """Typecode of an integer of four bytes."""
 
@@ -31,10 +33,17 @@ class RankRuns(Sequence[int]):
 
     @classmethod
     def parse(cls, text: str) -> RankRuns:
-        """Read what :func:`ranges` wrote."""
+        """Read what :func:`ranges` wrote.
+
+        Raises:
+            ValueError: it is something else, or about more ranks than any job has.
+        """
         parts = [part.partition("-") for part in text.split(",") if part]
+        bounds = [bound for a, _, b in parts for bound in (int(a), int(b or a) + 1)]
+        if bounds and (bounds[0] < 0 or bounds[-1] > MOST_RANKS or any(a >= b for a, b in pairwise(bounds))):
+            raise ValueError(f"{text[:100]!r} are no ranks of a job")
         made = cls.__new__(cls)
-        made._bounds = array(_BOUND, chain(*((int(a), int(b or a) + 1) for a, _, b in parts))).tobytes()
+        made._bounds = array(_BOUND, bounds).tobytes()
         return made
 
     def __repr__(self) -> str:

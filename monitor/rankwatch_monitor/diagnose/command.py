@@ -75,7 +75,8 @@ def _print(arguments: argparse.Namespace, answers: nodes.Answers) -> int:
 
         record.write(Path(arguments.record), judged)
     if arguments.flame is not None:
-        replace_file(Path(arguments.flame), slow.folded([rank for each in judged[:1] for rank in each.ranks]))
+        profiled = [rank for each in judged[:1] for rank in each.ranks]
+        replace_file(Path(arguments.flame), slow.folded(profiled), mode=0o600)  # it may show other users' scripts
     obstacles = [each for report in answers.reports for each in report.obstacles]
     if arguments.json:
         print_text(json.dumps(screen.to_json(judged, answers.failed, obstacles), indent=2) + "\n")

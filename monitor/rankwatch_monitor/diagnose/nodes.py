@@ -26,8 +26,9 @@ from rankwatch.contract.messages import Frame, read
 from rankwatch.contract.text import decoded, one_line
 
 COLLECTOR: Final = ("-m", "rankwatch_launcher.diagnose")
-ANSWER_SECONDS: Final = 12.0
-"""Seconds that a node may take besides its looks: to connect, to start Python, and to read stacks on a busy machine."""
+ANSWER_SECONDS: Final = 30.0
+"""Seconds that a node may take besides its looks: to connect, to start Python, and to read stacks on a busy machine, or
+of processes that make reading slow."""
 LIST_SECONDS: Final = 10.0
 LARGEST: Final = 16 << 20
 """Bytes of one report."""

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from rankwatch.contract.diagnosis import Profile, Profiled, SeenRank
 from rankwatch.contract.messages import Frame
 from rankwatch.contract.peers import waiting_call
+from rankwatch.contract.text import one_line
 from rankwatch_monitor.core.cause import Site
 from rankwatch_monitor.core.hang.stacks import call_site, of_script, site_of
 
@@ -150,7 +151,7 @@ def folded(ranks: Sequence[SeenRank]) -> str:
         if (profile := rank.profile) is not None:
             for each in (stack for of in profile.slices for stack in of):
                 frames = reversed(_frames(profile, each))
-                names = [f"{f.function} ({f.file}:{f.line})".replace(";", ":") for f in frames]
+                names = [one_line(f"{f.function} ({f.file}:{f.line})").replace(";", ":") for f in frames]
                 counts[";".join([f"rank {rank.rank}", *names])] += each.samples
     return "".join(f"{stack} {number}\n" for stack, number in counts.items())
 

@@ -233,6 +233,8 @@ def obstacle(found: Obstacle) -> str:
             return f"Not seen: what threads{of} wait for; the kernel or sandbox does not tell (as root it may)."
         case Hindrance.OTHER_USERS:
             return f"Not looked at: Python processes of other users ({len(found.pids)}); run as root, it sees all."
+        case Hindrance.TOO_LARGE:
+            return f"Cut or left out: what was seen{of}, since it is too large for a report."
         case Hindrance.HIDDEN:
             return "Processes of other users are hidden (hidepid); run as root, it sees all."
         case _:

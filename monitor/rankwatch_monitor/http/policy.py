@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from fastapi import APIRouter, Body, HTTPException, Request
 from pydantic import BaseModel, Field
 
+from rankwatch.contract import text
 from rankwatch.contract.enums import Action
 from rankwatch.contract.policy import ACTION_MEANINGS, SHARES, Policy
 from rankwatch_monitor.core import nodes
@@ -85,7 +86,7 @@ def control_routes(monitor: Monitor, audit: AuditLog) -> APIRouter:
             raise HTTPException(
                 422, f"'ranks' and 'nodes' need the action restart_excluding_node; {action} applies to the whole job"
             )
-        monitor.submit(job_id, Order(action, ordered.reason, excluded))
+        monitor.submit(job_id, Order(action, text.lines(ordered.reason), excluded))
         record(audit, request, "order", job_id, ordered.model_dump(exclude_defaults=True))
         await monitor.persistence.save_and_wait(job, monitor.clock.now())
         return {"incident_id": job.incidents[-1].id}

@@ -36,6 +36,7 @@ from rankwatch_monitor.core.incident.settings_push import (
     settings_of,
 )
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.rank_runs import MOST_RANKS
 from rankwatch_monitor.core.ranks import EXITED, SILENT_INTERVALS
 from rankwatch_monitor.replay.recording import Entry
 from rankwatch_monitor.service.quotas import claimed_ranks
@@ -57,6 +58,8 @@ NO_HANG_DETECTION: Final[Mapping[str, Any]] = {
 }
 """Policy for windows alone, which are not enough to detect hangs."""
 
+MOST_OF_ALL: Final = 16 * MOST_RANKS
+"""Ranks of all jobs of a recording, of 0.2 KB each: a monitor has a sixteenth at a time."""
 OnEffect = Callable[[Job, float, Effect], None]
 
 
@@ -279,6 +282,7 @@ class RecordingPlayer:
         self._policy = policy
         self._only = only
         self._every_tick = every_tick
+        self._ranks: dict[str, int] = {}
 
     def play(self, entries: Iterable[Entry]) -> None:
         """Play all entries in order.
@@ -317,6 +321,7 @@ class RecordingPlayer:
             known = self.jobs.get(entry.job_id)
             if known is not None and known.job.created_at == entry.began["created_at"]:
                 return  # recorded again
+            self._claim(entry.job_id, entry.began["body"]["world_size"])
             job = codec.job_of(entry.began, entry.at)
             job.incidents = [codec.incident_of(row) for row in entry.open]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -324,12 +329,20 @@ class RecordingPlayer:
         self.jobs[entry.job_id] = JobPlayer(job, entry.at, self._policy, every_tick=self._every_tick)
 
     def _apply(self, job_id: str, event: JobEvent, at: float) -> None:
-        if not codec.is_world(claimed_ranks(event)):
-            raise ValueError(f"an event of job {job_id} is about more ranks than any job has")
+        self._claim(job_id, claimed_ranks(event))
         player = self.jobs.get(job_id)
         if player is None:
             player = self.jobs[job_id] = JobPlayer(Job(job_id, at), at, self._policy, every_tick=self._every_tick)
         self._deliver(player, at, player.apply(event, at))
+
+    def _claim(self, job_id: str, ranks: int) -> None:
+        """Count the ranks of a job, whose memory is as large as it claims to be."""
+        if not codec.is_world(ranks):
+            raise ValueError(f"job {job_id} has more ranks than any job")
+        if ranks > self._ranks.get(job_id, 0):
+            self._ranks[job_id] = ranks
+            if sum(self._ranks.values()) > MOST_OF_ALL:
+                raise ValueError(f"with job {job_id} there are more than {MOST_OF_ALL} ranks")
 
     def _deliver(self, player: JobPlayer, now: float, effects: list[Effect]) -> None:
         for effect in effects:

@@ -162,6 +162,8 @@ class Monitor:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leases = leases
         self.ownership: Ownership | None = None
+        self.team_of: Callable[[str], str] = lambda job_id: job_id
+        """Who has a job: see :meth:`.TokenRegistry.team_of`."""
         """Which jobs this monitor may act for, when several monitors share the database."""
         if repository is not None and leases is None:
             for job in repository.load(self.started_at, self.limits.jobs, self.limits.ranks):

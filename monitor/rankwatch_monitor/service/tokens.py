@@ -82,6 +82,11 @@ class TokenRegistry:
         """All tokens, by name."""
         return sorted(self._by_digest.values(), key=lambda token: token.name)
 
+    def team_of(self, job_id: str) -> str:
+        """Who has a job: the first token that is bound to it, else the job itself."""
+        names = (token.name for token in self.listed() if token.jobs and matches(token.jobs, job_id))
+        return next((f"token {name}" for name in names), job_id)
+
     async def create(self, name: str, scope: str, jobs: Sequence[str], by: str, reserved: Sequence[str] = ()) -> str:
         """Make a token and return its secret, which is kept nowhere.
 

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.rank_runs import MOST_RANKS
 from rankwatch_monitor.store import codec, schema
 from rankwatch_monitor.store.engine import read_json
 
@@ -68,9 +69,13 @@ def jobs(record: Path) -> list[Job]:
         with engine.connect() as connection:
             _check_schema(connection.connection.driver_connection)
             rows = connection.execute(select(schema.jobs).order_by(schema.jobs.c.last_heard.desc())).mappings().all()
-        fitting = [row for row in rows if codec.is_world(row["body"]["world_size"])]
+        fitting, room = [], MOST_RANKS  # together: a row of a few bytes claims the memory of all its ranks
+        for row in rows:
+            if codec.is_world(world := row["body"]["world_size"]) and world <= room:
+                fitting.append(row)
+                room -= world
         found = [codec.job_of(dict(row), time.time()) for row in fitting]
-    except (SQLAlchemyError, sqlite3.Error, OSError, ValueError, KeyError, TypeError) as error:
+    except (SQLAlchemyError, sqlite3.Error, OSError, *codec.UNREADABLE) as error:
         raise ValueError(f"the record {record} cannot be read: {str(error).splitlines()[0]}") from error
     finally:
         engine.dispose()

@@ -39,9 +39,11 @@ from rankwatch_monitor.core.incident_record import (
     Withheld,
 )
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest, registration_to_json
-from rankwatch_monitor.core.rank_runs import RankRuns
+from rankwatch_monitor.core.rank_runs import MOST_RANKS, RankRuns
 
 _CAUSE: Final[TypeAdapter[Cause]] = TypeAdapter(Annotated[Cause, Field(discriminator="kind")])
+UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+"""What decoding a row raises that something else has written."""
 _RECORDS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "why_none": TypeAdapter(Unnamed | None),
     "found": TypeAdapter(Detection | None),
@@ -117,10 +119,6 @@ def launcher_body(node: StoredLauncher) -> dict[str, Any]:
         "lost": asdict(node.lost) if node.lost else None,
         "former": sorted(node.former),
     }
-
-
-MOST_RANKS: Final = 262_144
-"""Of a job that is read: no monitor takes more."""
 
 
 def is_world(size: Any) -> bool:

@@ -26,6 +26,8 @@ class Kind(Enum):
 
     FULL = auto()
     LOCKED = auto()
+    LOCKED_BY_SESSION = auto()
+    """PostgreSQL: a transaction of another session holds rows or tables."""
     READ_ONLY = auto()
     CANNOT_OPEN = auto()
     IO_ERROR = auto()
@@ -47,7 +49,7 @@ CONFIGURATION_ERRORS: Final = frozenset(
 _STATES: Final = {
     "53100": Kind.FULL,
     "53300": Kind.TOO_MANY_CONNECTIONS,
-    "55P03": Kind.LOCKED,
+    "55P03": Kind.LOCKED_BY_SESSION,
     "25006": Kind.READ_ONLY,
     "28P01": Kind.ACCESS_DENIED,
     "28000": Kind.ACCESS_DENIED,
@@ -90,6 +92,8 @@ _PHRASES: Final = (
 _REMEDIES: Final = {
     Kind.FULL: "make room on the disk of {where}",
     Kind.LOCKED: "another process (an sqlite3 shell, a backup) has locked {where}: end it; `fuser` names it",
+    Kind.LOCKED_BY_SESSION: "a transaction of another session has locked rows or tables of {where}: end it; "
+    "`select pid, usename, state, query from pg_stat_activity` shows it",
     Kind.READ_ONLY: "let the monitor's user write to {where} and its folder",
     Kind.CANNOT_OPEN: "check that {where} is a file in an existing folder and that the monitor's user may write both",
     Kind.IO_ERROR: "check the kernel's log (dmesg) for the disk of {where}",

@@ -16,8 +16,10 @@ import numpy as np
 
 from rankwatch.contract.enums import Action, Cause, ScoreReference, StragglerVerdict
 from rankwatch_monitor.core.regression.history import History
+from rankwatch_monitor.core.straggler.best_medians import BestMedians
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
-from rankwatch_monitor.core.straggler.state import BestMedians, Performance, Table
+from rankwatch_monitor.core.straggler.state import Performance
+from rankwatch_monitor.core.straggler.table import Table
 
 
 def snapshot(performance: Performance) -> Callable[[], dict[str, Any]]:

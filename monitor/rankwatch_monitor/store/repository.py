@@ -351,8 +351,10 @@ def _read_jobs(connection: Connection, now: float, limit: int, ranks: int) -> tu
         fitting: list[RowMapping] = []
         for row in connection.execute(newest).mappings().all():
             try:
-                world = int(row["body"]["world_size"])
-            except (ValueError, KeyError, TypeError) as error:
+                world = row["body"]["world_size"]
+                if not codec.is_world(world):  # a negative one would make room for others
+                    raise ValueError("it has more ranks than any job, or fewer than none")
+            except codec.UNREADABLE as error:
                 _skip(row, error)
                 continue
             if world <= ranks:
@@ -426,7 +428,7 @@ def _jobs(connection: Connection, rows: Sequence[RowMapping], now: float) -> lis
                 performance_codec.restore(job.performance, performance)
             job.trends.restore((each["slot"], each["body"]) for each in trends[job.id])
             job.logged.resume()
-        except (ValueError, KeyError, TypeError) as error:
+        except codec.UNREADABLE as error:
             _skip(row, error)
         else:
             jobs.append(job)

@@ -22,6 +22,8 @@ class Hindrance(StrEnum):
     """It does not tell which system call a thread is in, so that waits are not known."""
     OTHER_USERS = "other_users"
     """There are Python processes of other users, whose environment this user may not read."""
+    TOO_LARGE = "too_large"
+    """There is so much to say of these processes that it was cut, or that they were left out."""
     HIDDEN = "hidden"
     """Processes of other users are not listed (``hidepid``)."""
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 import base64
 import encodings.idna  # noqa: F401 - else the first connection imports it, maybe just as the process forks (session.py)
 import http.client
+import io
 import select
+import socket
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -107,7 +111,7 @@ class HttpConnection:
             target: path and query.
             body: of the request.
             headers: of the request.
-            timeout: seconds without a byte of the response.
+            timeout: seconds in which the whole response must arrive.
             limit: bytes read of the response; the connection is closed if it has more.
 
         Raises:
@@ -117,6 +121,7 @@ class HttpConnection:
         connection = self._connection
         assert connection is not None
         connection.sock.settimeout(timeout)
+        connection.response_class = partial(TimedResponse, timeout)  # type: ignore[assignment]  # a factory will do
         self._used = True
         try:
             if self._proxy is not None and self._url.scheme == "http":
@@ -162,9 +167,42 @@ class HttpConnection:
             )
         else:
             connection = http.client.HTTPConnection(host, port, **timeout)
+        connection.response_class = partial(TimedResponse, self._connect_timeout)  # type: ignore[assignment]
         if https and self._proxy is not None:
             connection.set_tunnel(self._url.hostname or "", self._url.port or 443, _authorization(self._proxy))
         return connection
+
+
+class TimedResponse(http.client.HTTPResponse):
+    """A response that must arrive within some seconds: a peer that sends it by the byte would hold its reader for ever.
+
+    The timeout of a socket starts anew with each byte.
+    """
+
+    def __init__(self, seconds: float, sock: socket.socket, *arguments: Any, **named: Any) -> None:
+        super().__init__(sock, *arguments, **named)
+        self.fp = io.BufferedReader(_TimedReader(self.fp, sock, seconds))
+
+
+class _TimedReader(io.RawIOBase):
+    def __init__(self, file: Any, sock: socket.socket, seconds: float) -> None:
+        self._file, self._raw, self._sock = file, file.raw, sock
+        self._until = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(left)
+        read: int | None = self._raw.readinto(buffer)
+        return read
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _readable(sock: Any) -> bool:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rankwatch_launcher.diagnose import find
+from rankwatch.contract.diagnosis import SeenRank
+from rankwatch.contract.messages import RankStack
+from rankwatch_launcher.diagnose import collect, find
 
 OWN = 4_000_000
 
@@ -205,3 +208,21 @@ def test_processes_that_were_asked_for(proc: Proc) -> None:
 )
 def test_what_a_command_line_launches(command: str, launcher: str) -> None:
     assert find.launcher_named(command) == launcher
+
+
+def test_a_name_of_a_job_that_fills_a_report_is_cut(proc: Proc) -> None:
+    for rank in range(2):
+        proc.add(20 + rank, 1, env=rank_env(rank, TORCHELASTIC_RUN_ID="x" * 100_000))
+    assert {job for job, _ in proc.found().values()} == {"x" * find.MAX_NAME}
+
+
+def test_what_is_missing_of_all_jobs_of_a_user_is_bounded() -> None:
+    stack = RankStack(0, 1, "")
+    claims = [
+        SeenRank(f"j{n}", 0, n, stack, local_rank=0, local_world_size=1000, launcher="torchrun", age=99.0, user=1)
+        for n in range(20)
+    ]
+    other = replace(claims[0], user=2, local_world_size=8)
+    missing = collect._missing([*claims, other])
+    assert sum(each.user == 1 for each in missing) <= collect.MAX_LOCAL_RANKS
+    assert sum(each.user == 2 for each in missing) == 7

@@ -24,6 +24,13 @@ works()
 """
 
 
+WRITES = """#!/bin/sh
+while [ "$1" != --output ]; do shift; done
+( echo "thread ($4): MainThread;main (x:3) 5"; head -c "$4" /dev/zero ) > "$2"
+"""
+"""A stand-in for py-spy that writes as many bytes as the number of the process."""
+
+
 def test_a_process_is_profiled_in_slices_and_its_other_threads_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "busy.py").write_text(SCRIPT)
     tool = find_program("py-spy")
@@ -53,6 +60,28 @@ nonsense
 """
     found = profile.read(io.BytesIO(text), 77)
     assert found == {(Frame("<native>", "lib.so", 0), Frame("main", "/a/train.py", 3)): 7}
+
+
+def test_of_a_profile_the_most_frequent_stacks_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        f"thread (77): MainThread;{';'.join(f'f{n}_{i} (x:1)' for i in range(64))} {n % 9 + 1}" for n in range(900)
+    ]
+    found = profile.read(io.BytesIO("\n".join(lines).encode()), 77)
+    assert len(found) == profile.MAX_STACKS
+    assert min(found.values()) == 8
+    monkeypatch.setattr(profile, "_slice", lambda *_: {77: found})
+    made = profile.profiles("", [77], 3.0)[77]
+    assert len(made.frames) < profile.MAX_PLACES + 64
+    assert all(i < len(made.frames) for of in made.slices for each in of for i in each.frames)
+
+
+def test_of_many_processes_that_give_much_the_others_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "py-spy"
+    tool.write_text(WRITES)
+    tool.chmod(0o755)
+    monkeypatch.setattr(profile, "MOST_TEXT", 100_000)
+    found = profile._slice(str(tool), [7, 90_000, 80_000, 30], 1.0)
+    assert set(found) == {7, 30, 80_000}
 
 
 def test_a_quota_of_a_group_around_the_process_counts(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 import time
 from dataclasses import asdict, replace
@@ -151,3 +152,14 @@ def test_a_nodes_evidence_fits_into_what_a_monitor_takes(ranks: int, text: str) 
 def test_what_fits_is_left_as_it_is() -> None:
     small = [RankStack(r, 1, "py-spy", (Frame("f", "/a.py", 1),)) for r in range(8)]
     assert formats.bounded(small) == tuple(small)
+
+
+@pytest.mark.parametrize("does", ["bytearray(1 << 30)", "sys.stdout.write('[' * (64 << 20))"])
+def test_a_py_spy_that_a_process_makes_grow_is_ended(tmp_path: Path, does: str) -> None:
+    tool = tmp_path / "py-spy"
+    tool.write_text(f"#!{sys.executable}\nimport sys\nx = {does}\nprint('[]')\n")
+    tool.chmod(0o755)
+    with pytest.raises(ValueError, match="py-spy"):
+        evidence._run_py_spy(str(tool), 1, 60.0)
+    tool.write_text(f"#!{sys.executable}\nprint('[]')\n")
+    assert evidence._run_py_spy(str(tool), 1, 60.0) == "[]\n"

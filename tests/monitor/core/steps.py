@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rankwatch_monitor.core.regression.history import History
-from rankwatch_monitor.core.regression.sample import PolicyChange, Sample, sample_of
+from rankwatch_monitor.core.regression.sample import Measured, PolicyChange, Sample, sample_of
 
 START = 1_760_000_000.0
 PERIOD = 10.0
@@ -67,7 +67,7 @@ class Steps:
             clock_R[rank] = clock
         compute_R, attention = own_RP[:, 2], self.attention
         reported = self.profiled and self.windows % 6 == 0
-        made = sample_of(
+        measured = Measured(
             at=self.at,
             seconds=PERIOD,
             attempt=self.attempt,
@@ -79,15 +79,14 @@ class Steps:
             section_RS=np.column_stack([own_RP[:, 0], forward_R, backward_R]),
             kernels=KERNELS,
             kernel_RK=np.column_stack([compute_R * (1 - attention), compute_R * attention]) if reported else None,
-            collectives={"data_parallel": (float(np.median(communication_R)), self.transfer)}
-            if self.profiled
-            else None,
+            collectives={"data_parallel": (float(np.median(communication_R)), self.transfer)} if self.profiled else {},
             clock_R=clock_R,
             temperature_R=np.full(ranks, self.temperature),
             throttled=self.throttled,
             waited_R=np.full(ranks, self.waited),
             changes=changes,
         )
+        made = sample_of(measured)
         assert made is not None
         return made
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankwatch_monitor.core.rank_runs import RankRuns, ranges
+from rankwatch_monitor.core.rank_runs import MOST_RANKS, RankRuns, ranges
 
-RANKS = st.lists(st.integers(0, 40) | st.integers(0, 1_000_000))
+RANKS = st.lists(st.integers(0, 40) | st.integers(0, MOST_RANKS - 1))
 
 
 @given(RANKS)
@@ -48,3 +49,9 @@ def test_they_take_eight_bytes_a_run() -> None:
 
     assert size(RankRuns(range(100_000))) == 8
     assert size(RankRuns(range(0, 100_000, 2))) == 4 * 100_000, "the worst case: 4 bytes for each rank of the job"
+
+
+@pytest.mark.parametrize("text", ["0-2000000000", "0-9,5-12", "7-3", "3,3", "-5-9", "x", "0-" + "9" * 30])
+def test_what_stands_for_more_ranks_than_any_job_has_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        RankRuns.parse(text)

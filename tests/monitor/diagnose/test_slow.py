@@ -11,6 +11,7 @@ import pytest
 
 from monitor.diagnose.scenes import at, call, report, sleeps, stands, trains
 from rankwatch.contract.diagnosis import Profile, Profiled, SeenRank
+from rankwatch.contract.messages import Frame
 from rankwatch_monitor.core.cause import Site
 from rankwatch_monitor.diagnose import screen, slow
 from rankwatch_monitor.diagnose.judge import Judged, Verdict, judge
@@ -131,3 +132,12 @@ def test_hostile_profiles_do_not_fail() -> None:
     bad = Profile((), tuple((Profiled((0, 7, -1), 50),) for _ in range(3)))
     judged = of(replace(trains(0), profile=bad), profiled(1, [PEER] * 3))
     assert judged.slowness is not None
+
+
+def test_a_frame_stays_on_its_line() -> None:
+    frame = Frame("f\nrank 9;g 7\x1b[2J", "/a\n;b.py", 3)
+    profile = Profile((frame,), ((Profiled((0,), 5),),))
+    text = slow.folded([replace(trains(0), profile=profile)])
+    assert text.count("\n") == 1
+    assert text.count(";") == 1
+    assert text.strip().isprintable()

@@ -189,6 +189,16 @@ def test_without_stacks_it_acts_when_the_deadline_has_passed(api: Api, job: str,
     assert api.incidents(job)[0]["timeline"]["captured"] is None
 
 
+def test_a_reason_holds_nothing_that_a_database_refuses_or_a_terminal_obeys(
+    api: Api, job: str, launcher: PlayedLauncher
+) -> None:
+    answer = api.post(f"/api/v1/jobs/{job}/actions", json={"action": "stop", "reason": "wrong\0data\x1b[2J"})
+    assert answer.status_code == 202
+    found = api.job(job)["reason"]
+    assert "wrong\\x00data" in found
+    assert found.isprintable()
+
+
 def test_observe_only_finds_but_orders_nothing(api: Api, job: str, launcher: PlayedLauncher) -> None:
     api.change_policy(job, section_timeouts={"step": LIMIT}, observe_only=True)
     send(api, job, 1, overdue=LIMIT + 1)

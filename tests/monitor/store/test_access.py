@@ -144,3 +144,10 @@ def test_without_a_store_the_log_is_in_memory() -> None:
     for number in range(3):
         log.record("order", f"job {number}", "", "a", {})
     assert [entry.subject for entry in asyncio.run(log.newest(2))] == ["job 2", "job 1"]
+
+
+def test_a_job_is_had_by_the_first_token_that_is_bound_to_it_or_by_itself() -> None:
+    tokens = registry(None)
+    for name, jobs in (("all", []), ("z", ["a-*"]), ("team-a", ["b", "a-*"])):
+        asyncio.run(tokens.create(name, "ingest", jobs, "control"))
+    assert [tokens.team_of(job) for job in ("a-1", "a-2", "b", "c")] == ["token team-a"] * 3 + ["c"]

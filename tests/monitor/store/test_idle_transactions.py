@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import create_engine, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from monitor.store.conftest import Place
+from rankwatch_monitor.store.db_errors import Kind, classify
 from rankwatch_monitor.store.engine import open_engine
 
 PATIENCE = "-c lock_timeout=60s"
@@ -34,3 +35,18 @@ def test_a_transaction_that_is_left_open_is_ended_and_its_row_is_free(postgres_p
     with paused.connect() as connection:
         assert connection.execute(text("select 1")).scalar_one() == 1, "the pool opens another connection"
     paused.dispose()
+
+
+def test_what_another_session_has_locked_is_told_apart_from_a_locked_file(postgres_place: Place) -> None:
+    postgres_place.ask("create table held (id int primary key)")
+    holder, other = open_engine(postgres_place.url), open_engine(postgres_place.url)
+    try:
+        with holder.begin() as holding, other.begin() as waiting:
+            holding.execute(text("lock table held"))
+            waiting.execute(text("set local lock_timeout = '50ms'"))
+            with pytest.raises(OperationalError) as refused:
+                waiting.execute(text("select * from held"))
+        assert classify(refused.value, other.url).kind is Kind.LOCKED_BY_SESSION
+    finally:
+        holder.dispose()
+        other.dispose()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rankwatch.contract.http_connection import HttpConnection
+from support.dripping import BEGUN, dripping
 from support.http_receiver import Answers, HttpReceiver, http_receiver
 from support.waiting import wait_for
 
@@ -42,6 +43,16 @@ def test_no_more_than_the_limit_is_read_of_a_response(receiver: HttpReceiver) ->
     assert not connection.is_open, "the rest is not read"
     receiver.answers = Answers(body=b"ok")
     assert connection.request("POST", "/", b"", timeout=10).body == b"ok"
+
+
+@pytest.mark.parametrize("begun", BEGUN)
+def test_a_response_that_is_sent_by_the_byte_is_not_waited_for(begun: bytes) -> None:
+    with dripping(begun) as (url, answered):
+        connection = HttpConnection(url, proxies=False)
+        with pytest.raises(TimeoutError):
+            connection.request("GET", "/", timeout=0.3, limit=1000)
+        assert not connection.is_open
+        assert not answered
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])

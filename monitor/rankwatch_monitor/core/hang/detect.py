@@ -16,7 +16,7 @@ from rankwatch.contract.enums import LimitSource, VerdictKind
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.hang.limits import Limits
-from rankwatch_monitor.core.hang.verdict import NONE, Common, Verdicts, joined
+from rankwatch_monitor.core.hang.verdict import NONE, Common, Verdicts, joined, past
 from rankwatch_monitor.core.ranks import (
     EXITED,
     Bools,
@@ -77,26 +77,6 @@ def configured_deadline(columns: RankColumns, limits: Limits) -> float:
     return float(min((np.fmin.reduce(end_R[live_R], initial=np.inf) for end_R in ends), default=np.inf))
 
 
-def _past(
-    kind: VerdictKind,
-    elapsed_R: Floats,
-    limit: float | Floats,
-    where_R: Bools,
-    section: str | None = None,
-    *,
-    end: Floats | float,
-    source: LimitSource = LimitSource.CONFIGURED,
-) -> Verdicts:
-    # NaN compares false: a rank of which nothing is known is never over a limit.
-    limit_R = np.broadcast_to(limit, elapsed_R.shape)
-    end_R = np.broadcast_to(end, elapsed_R.shape)
-    ranks = np.flatnonzero(where_R & (elapsed_R > limit_R))
-    if not len(ranks):
-        return NONE
-    since_V = end_R[ranks] - elapsed_R[ranks]
-    return Verdicts(ranks, limit_R[ranks], elapsed_R[ranks], since_V, [Common(kind, section, source)])
-
-
 def exited(columns: RankColumns, silence_baseline: float) -> Verdicts:
     """Ranks whose process failed; since the exit, or ``silence_baseline`` where its time is unknown."""
     ranks = np.flatnonzero(failed_ranks(columns))
@@ -118,13 +98,13 @@ def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Ver
             judged_R &= columns.outside_sections() | np.isnan(columns.last_progress_R)
         kind, source = VerdictKind.HEARTBEAT_OVERRUN, limits.heartbeat_source
         limit, end = limits.rank.heartbeat, columns.last_update_R
-        verdicts.append(_past(kind, elapsed_R, limit, judged_R, end=end, source=source))
+        verdicts.append(past(kind, elapsed_R, limit, judged_R, end=end, source=source))
     if limits.signs is not None:
         sign_R = np.fmax(columns.inferred_progress_R, columns.last_heartbeat_R)
         outside_R = live_R & columns.outside_sections() & ~np.isnan(columns.inferred_progress_R)
         elapsed_R, end, source = columns.last_update_R - sign_R, columns.last_update_R, LimitSource.LEARNED
         kind = VerdictKind.HEARTBEAT_OVERRUN
-        verdicts.append(_past(kind, elapsed_R, limits.signs, outside_R, end=end, source=source))
+        verdicts.append(past(kind, elapsed_R, limits.signs, outside_R, end=end, source=source))
     any_beat = bool(np.any(has_beaten_R))
     source = limits.initial_heartbeat_source
     if limits.initial_heartbeat is not None and (any_beat or source is not LimitSource.DEFAULT):
@@ -134,7 +114,7 @@ def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Ver
         waiting_R = live_R & ~has_beaten_R & ~columns.uses_sections_R & (columns.iteration_R < 0)
         kind = VerdictKind.HEARTBEAT_OVERRUN
         limit, end = limits.initial_heartbeat, columns.last_update_R
-        verdicts.append(_past(kind, elapsed_R, limit, waiting_R, end=end, source=source))
+        verdicts.append(past(kind, elapsed_R, limit, waiting_R, end=end, source=source))
     return verdicts
 
 
@@ -146,11 +126,11 @@ def _sections(columns: RankColumns, limits: Limits, live_R: Bools, sample_after:
         if limit is not None:
             elapsed_R = updated_R - columns.open_since_RS[:, s]
             limit_R = _raised_in_the_first_step(columns, limit, elapsed_R, limits.rank)
-            verdicts.append(_past(VerdictKind.SECTION_OVERRUN, elapsed_R, limit_R, live_R, name, end=updated_R))
+            verdicts.append(past(VerdictKind.SECTION_OVERRUN, elapsed_R, limit_R, live_R, name, end=updated_R))
     if limits.rank.out_of_section is not None:
         elapsed_R, where_R = updated_R - columns.idle_since_R, live_R & columns.uses_sections_R
         kind, source = VerdictKind.OUT_OF_SECTION_OVERRUN, limits.out_of_section_source
-        verdicts.append(_past(kind, elapsed_R, limits.rank.out_of_section, where_R, end=updated_R, source=source))
+        verdicts.append(past(kind, elapsed_R, limits.rank.out_of_section, where_R, end=updated_R, source=source))
     return verdicts + _without_progress(columns, limits, live_R, sample_after)
 
 
@@ -196,7 +176,7 @@ def _without_progress(
                 limit = min(limit, max(sample_after, seen) if sample_after else np.inf)
             where_R = live_R & (innermost_R == s) & (first_R == first)
             kind, end = VerdictKind.SECTION_OVERRUN, columns.sections_updated_R
-            verdicts.append(_past(kind, elapsed_R, limit, where_R, name, end=end, source=source))
+            verdicts.append(past(kind, elapsed_R, limit, where_R, name, end=end, source=source))
     return verdicts
 
 
@@ -211,7 +191,7 @@ def _silent(columns: RankColumns, limits: Limits, live_R: Bools, now: float, sil
     any_reports = bool(np.any(live_R & fresh_R))
     if not any_reports:
         return NONE
-    return _past(VerdictKind.SILENT, elapsed_R, limit_R, live_R, end=now, source=limits.silence_source)
+    return past(VerdictKind.SILENT, elapsed_R, limit_R, live_R, end=now, source=limits.silence_source)
 
 
 def _never_started(
@@ -222,4 +202,4 @@ def _never_started(
     first_report = max(float(np.nanmin(columns.first_report_R)), silence_baseline)
     elapsed_R = np.full(len(columns), now - first_report)
     absent_R, source = judged_R & ~columns.reported_R, limits.initial_heartbeat_source
-    return _past(VerdictKind.NEVER_STARTED, elapsed_R, limits.initial_heartbeat, absent_R, end=now, source=source)
+    return past(VerdictKind.NEVER_STARTED, elapsed_R, limits.initial_heartbeat, absent_R, end=now, source=source)

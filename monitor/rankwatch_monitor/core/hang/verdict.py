@@ -183,6 +183,29 @@ NONE: Final = Verdicts.of(())
 """No verdicts."""
 
 
+def past(
+    kind: VerdictKind,
+    elapsed_R: Floats,
+    limit: float | Floats,
+    where_R: Bools,
+    section: str | None = None,
+    *,
+    end: Floats | float,
+    source: LimitSource = LimitSource.CONFIGURED,
+) -> Verdicts:
+    """Of ranks chosen by ``where_R`` those whose ``elapsed_R``, in seconds until ``end`` (unix seconds), is over a limit.
+
+    NaN compares false: a rank of which nothing is known is never over a limit.
+    """
+    limit_R = np.broadcast_to(limit, elapsed_R.shape)
+    end_R = np.broadcast_to(end, elapsed_R.shape)
+    ranks = np.flatnonzero(where_R & (elapsed_R > limit_R))
+    if not len(ranks):
+        return NONE
+    since_V = end_R[ranks] - elapsed_R[ranks]
+    return Verdicts(ranks, limit_R[ranks], elapsed_R[ranks], since_V, [Common(kind, section, source)])
+
+
 class Culprit(NamedTuple):
     """One rank that is to blame, and why."""
 

@@ -134,70 +134,66 @@ class Sample(NamedTuple):
         return min(communication, max(0.0, self.slowest[0].late))
 
 
-def sample_of(
-    *,
-    at: float,
-    seconds: float,
-    attempt: int,
-    iteration: int | None,
-    hosts_R: Sequence[str],
-    step_R: Floats,
-    parts_RP: Floats | None = None,
-    sections: Sequence[str] = (),
-    section_RS: Floats | None = None,
-    calls_RS: Floats | None = None,
-    kernels: Sequence[str] = (),
-    kernel_RK: Floats | None = None,
-    collectives: Mapping[str, tuple[float, float]] | None = None,
-    clock_R: Floats | None = None,
-    temperature_R: Floats | None = None,
-    throttled: Mapping[str, int] | None = None,
-    waited_R: Floats | None = None,
-    changes: Iterable[PolicyChange] = (),
-) -> Sample | None:
-    """Make the sample of one window; None when no rank reported how long a step takes.
+class Measured(NamedTuple):
+    """What one window has measured, before it is made into statistics."""
 
-    Args:
-        at: unix seconds of the window's end.
-        seconds: duration of the window.
-        attempt: the attempt it belongs to.
-        iteration: the step that closed it; None: the job counts no steps.
-        hosts_R: the host of each rank of the world; empty where unknown.
-        step_R: seconds of a step.
-        parts_RP: seconds of the profiled step by part, in the order of :data:`PARTS`.
-        sections: names of the sections.
-        section_RS: median seconds of a run of each section.
-        calls_RS: runs a step of each section; without it one.
-        kernels: names of the kernels.
-        kernel_RK: seconds a step of each kernel; only in a window in which kernels were reported.
-        collectives: exposed seconds of the step and the shortest collective, by process group.
-        clock_R: hertz of the multiprocessors.
-        temperature_R: degrees Celsius.
-        throttled: throttled ranks by reason.
-        waited_R: seconds a step without a CPU.
-        changes: of the policy since the window before.
-    """
+    at: float
+    """Unix seconds of the window's end."""
+    seconds: float
+    attempt: int
+    iteration: int | None
+    """The step that closed it; None: the job counts no steps."""
+    hosts_R: Sequence[str]
+    """The host of each rank of the world; empty where unknown."""
+    step_R: Floats
+    parts_RP: Floats | None = None
+    """Of the profiled step, in the order of :data:`PARTS`."""
+    sections: Sequence[str] = ()
+    section_RS: Floats | None = None
+    """Median of the runs of each section."""
+    calls_RS: Floats | None = None
+    """Runs a step of each section; without it one."""
+    kernels: Sequence[str] = ()
+    kernel_RK: Floats | None = None
+    """Seconds a step; only in a window in which kernels were reported."""
+    collectives: Mapping[str, tuple[float, float]] = {}
+    """Exposed seconds of the step and the shortest collective, by process group."""
+    clock_R: Floats | None = None
+    """Hertz of the multiprocessors."""
+    temperature_R: Floats | None = None
+    """Degrees Celsius."""
+    throttled: Mapping[str, int] = {}
+    """Throttled ranks by reason."""
+    waited_R: Floats | None = None
+    """Seconds a step without a CPU."""
+    changes: Iterable[PolicyChange] = ()
+    """Of the policy since the window before."""
+
+
+def sample_of(window: Measured) -> Sample | None:
+    """Make the sample of one window; None when no rank reported how long a step takes."""
+    step_R, hosts_R = window.step_R, window.hosts_R
     reported_R = np.isfinite(step_R) & (step_R > 0)
     if not reported_R.any():
         return None
     chosen_R = _survey(len(step_R), reported_R)
     return Sample(
-        at=round(at, 1),
-        seconds=round(max(seconds, 0.1), 1),
-        attempt=attempt,
-        iteration=-1 if iteration is None else int(iteration),
+        at=round(window.at, 1),
+        seconds=round(max(window.seconds, 0.1), 1),
+        attempt=window.attempt,
+        iteration=-1 if window.iteration is None else int(window.iteration),
         ranks=max(len(hosts_R), len(step_R)),
         hosts=tuple(sorted(set(hosts_R) - {""})),
         step=rounded(float(_middle(np.where(reported_R, step_R, np.nan)[chosen_R]))),
         step_max=rounded(float(np.max(step_R[reported_R]))),
-        parts=_parts(parts_RP, chosen_R),
-        sections=_sections(sections, section_RS, calls_RS, chosen_R),
-        kernels=_kernels(kernels, kernel_RK, chosen_R),
-        collectives=_collectives(collectives or {}),
-        device=_device(clock_R, temperature_R, throttled or {}, chosen_R),
-        waited=_waited(waited_R, chosen_R),
-        changes=tuple(changes)[:CHANGES],
-        slowest=_slowest(parts_RP, hosts_R),
+        parts=_parts(window.parts_RP, chosen_R),
+        sections=_sections(window.sections, window.section_RS, window.calls_RS, chosen_R),
+        kernels=_kernels(window.kernels, window.kernel_RK, chosen_R),
+        collectives=_collectives(window.collectives),
+        device=_device(window.clock_R, window.temperature_R, window.throttled, chosen_R),
+        waited=_waited(window.waited_R, chosen_R),
+        changes=tuple(window.changes)[:CHANGES],
+        slowest=_slowest(window.parts_RP, hosts_R),
     )
 
 

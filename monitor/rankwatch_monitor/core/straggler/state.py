@@ -17,7 +17,7 @@ Shapes: R ranks, S sections, K kernels, P parts of a step, T windows, D devices.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -28,29 +28,29 @@ from rankwatch.contract.enums import Action, Cause, StragglerVerdict
 from rankwatch.contract.intervals import WINDOW_SECONDS, window_seconds
 from rankwatch.contract.policy import Policy
 from rankwatch.contract.semconv import POINT_TO_POINT, STEP_SECTION
-from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankIdentity, RankReport, SectionWindow
+from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankIdentity, RankReport
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.regression.history import History
-from rankwatch_monitor.core.regression.sample import policy_changes, sample_of
+from rankwatch_monitor.core.regression.sample import Measured, policy_changes, sample_of
 from rankwatch_monitor.core.slow_cause import LateRank
 from rankwatch_monitor.core.straggler import attribution, peers, scores
 from rankwatch_monitor.core.straggler.attribution import NodeExcess, Pipeline
+from rankwatch_monitor.core.straggler.best_medians import MAX_KERNELS, MAX_SECTIONS, BestMedians, device_key
 from rankwatch_monitor.core.straggler.diagnosis import Observed
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.kernel_trends import KernelTrends
 from rankwatch_monitor.core.straggler.lateness import COMPUTE, PARTS, Lateness, lateness
 from rankwatch_monitor.core.straggler.links import TransferTimes
+from rankwatch_monitor.core.straggler.past import Past
 from rankwatch_monitor.core.straggler.peers import Layout, Places
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, KernelScores, Scores
+from rankwatch_monitor.core.straggler.table import Table
 from rankwatch_monitor.core.straggler.window import Window, WindowAssembly, section_seconds, step_seconds
 
 WINDOWS: Final = 20
 """Windows whose signal is kept of each rank: the noise is measured from them."""
 SPARSE: Final = 16
 """Windows in a row without a profiled step after which sections are used instead: ranks need not profile every one."""
-MAX_SECTIONS: Final = 32
-MAX_KERNELS: Final = 512
-"""Different sections and kernels of one job that are compared; further ones are ignored."""
 KEPT_STRAGGLERS: Final = 200
 """Stragglers kept in memory, ended ones included."""
 HOSTS_A_RANK: Final = 2
@@ -61,200 +61,14 @@ MIN_DEVICES: Final = 256
 """Devices whose best medians are kept: for each rank, and at least."""
 ALWAYS: Final = 0.9
 """Fraction of an attempt's windows in which a rank is behind above which it has been so from the beginning."""
-PAST: Final = 3
-"""Windows in which a rank was not behind from which on its own past is a measure."""
-FASTER: Final = 0.75
-"""Times its own past below which a rank's work begins another past."""
 INTERVALS: Final = 5
 """Intervals between windows whose median is the usual one: an evaluation or a pause is not a longer window."""
 SAMPLED_GROUPS: Final = 16
 """Process groups of a window that enter its sample."""
-NAMES_AT_ONCE: Final = 8
-ROWS_AT_ONCE: Final = 64
-NAMES_A_ROW: Final = 4
-"""A table over ranks has room for so many names, and for all that :data:`ROWS_AT_ONCE` ranks may report, whatever its
-world size; for each rank that has reported, so many times as much. So a claim of a world costs a few bytes a row."""
-MAX_COMBINATIONS: Final = 64
-"""Sets of names reported together whose columns are cached; ranks of a job report the same few."""
 MANY_KERNELS: Final = 1_000_000
 RESCORE_AFTER: Final = 30.0
 """Of more kernel medians than that, scores are computed at most every so many seconds: the ranks of a large job report
 one after the other, and each time all of it is copied."""
-
-
-class _Columns(NamedTuple):
-    """The columns of some names."""
-
-    at: list[int | None]
-    """Of each name; None: the table has no room for it."""
-    whole: slice | None
-    """All of them, where they are the first ones of the table in this order."""
-
-
-class Table:
-    """Statistics over ranks and names (of kernels or sections), both of which grow; each is an array of (R, names)."""
-
-    def __init__(self, statistics: Sequence[str], limit: int, *, of_ranks: bool = False) -> None:
-        """Without any; ``of_ranks``: its rows are claimed, and most of them may never be reported."""
-        self.names: list[str] = []
-        self._index: dict[str, int] = {}
-        self._limit = limit
-        self._of_ranks = of_ranks
-        self._reported: set[int] = set()
-        """Rows of a table of ranks that have been written."""
-        self._statistics = {each: number for number, each in enumerate(statistics)}
-        # One array, so that all a rank reports is written at once; X statistics.
-        self._values_RKX: Any = np.full((0, 0, len(statistics)), np.nan, dtype=np.float32)
-        self._columns: dict[tuple[str, ...], _Columns] = {}
-        """By names that were reported together."""
-
-    def __getitem__(self, statistic: str) -> Floats:
-        values_RK: Floats = self._values_RKX[:, : len(self.names), self._statistics[statistic]]
-        return values_RK
-
-    def grow(self, ranks: int) -> None:
-        """Add rows up to rank ``ranks - 1``, and a few more."""
-        rows, *rest = self._values_RKX.shape
-        if (extra := ranks - rows) > 0:
-            fresh = np.full((max(extra, rows // 4), *rest), np.nan, dtype=np.float32)
-            self._values_RKX = np.concatenate([self._values_RKX, fresh])
-
-    def keep(self, rows: Sequence[int]) -> None:
-        """Drop all rows but these, in this order."""
-        self._values_RKX = self._values_RKX[[row for row in rows if row < len(self._values_RKX)]]
-
-    def index(self, name: str) -> int | None:
-        """The column of a name, added when it is new; None when the table is full."""
-        known = self._index.get(name)
-        if known is not None:
-            return known
-        if len(self.names) >= self._room:
-            return None
-        self._index[name] = len(self.names)
-        self.names.append(name)
-        self._reserve(len(self.names))
-        return self._index[name]
-
-    def room(self, rows: int) -> int:
-        """Names for which it has room with so many rows."""
-        if not self._of_ranks:
-            return self._limit
-        cells = NAMES_A_ROW * self._limit * (len(self._reported) + ROWS_AT_ONCE)
-        return min(self._limit, max(NAMES_AT_ONCE, cells // max(1, rows)))
-
-    @property
-    def _room(self) -> int:
-        return self.room(len(self._values_RKX))
-
-    def _reserve(self, columns: int) -> None:
-        """Have room for so many columns; at least doubled, so that most new names copy nothing."""
-        rows, present, statistics = self._values_RKX.shape
-        if columns > present:
-            extra = max(columns - present, min(max(4, present), self._room - present))
-            fresh = np.full((rows, extra, statistics), np.nan, dtype=np.float32)
-            self._values_RKX = np.concatenate([self._values_RKX, fresh], axis=1) if present else fresh
-
-    def columns(self, names: Iterable[str]) -> _Columns:
-        """The columns of some names, added when they are new."""
-        key = tuple(names)
-        found = self._columns.get(key)
-        if found is None:
-            if len(self._columns) >= MAX_COMBINATIONS:
-                self._columns.clear()
-            self._reserve(min(self._room, len(self.names) + sum(name not in self._index for name in key)))
-            at = [self.index(name) for name in key]
-            whole = bool(key) and at == list(range(len(key)))
-            found = _Columns(at, slice(len(key)) if whole else None)
-            if None not in at or len(self.names) >= self._limit:  # else there may be room for more later
-                self._columns[key] = found
-        return found
-
-    def put(self, rank: int, values: Mapping[str, Sequence[float]]) -> None:
-        """Replace a rank's row by the statistics of each name, in the order in which they were declared."""
-        self._reported.add(rank)
-        columns = self.columns(values)
-        row_KX = self._values_RKX[rank]
-        row_KX.fill(np.nan)
-        if columns.whole is not None:
-            row_KX[columns.whole] = list(values.values())
-            return
-        for column, statistics in zip(columns.at, values.values(), strict=True):
-            if column is not None:
-                row_KX[column] = statistics
-
-    def improve(self, row: int, columns: _Columns, values: Iterable[float]) -> None:
-        """Take in smaller numbers of the first statistic; NaN: there is none yet."""
-        # One Python float at a time: ten times as fast as numpy's scalars, and few are written.
-        best = self._values_RKX.item
-        for column, value in zip(columns.at, values, strict=True):
-            if column is not None and not best(row, column, 0) <= value:
-                self._values_RKX[row, column, 0] = value
-
-
-class BestMedians:
-    """The best medians each device ever had, of kernels and of sections: one row a device."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, int] = {}
-        """By :func:`device_key`."""
-        self.kernels = Table(("median",), MAX_KERNELS)
-        self.sections = Table(("median",), MAX_SECTIONS)
-
-    def improve_sections(self, row: int, sections: Mapping[str, SectionWindow]) -> None:
-        """Take in the section medians of one device."""
-        columns = self.sections.columns(sections)
-        self.sections.grow(row + 1)
-        self.sections.improve(row, columns, [section.median for section in sections.values()])
-
-    def improve_kernels(self, names: Sequence[str], median_RK: Floats, device_R: Ints) -> None:
-        """Take in the kernel medians of all ranks."""
-        known_R = np.flatnonzero(device_R >= 0)
-        columns = [self.kernels.index(name) for name in names]
-        self.kernels.grow(len(self.rows))
-        kept = [(k, column) for k, column in enumerate(columns) if column is not None]
-        if not kept or not len(known_R):
-            return
-        from_K, to_K = (np.array(each) for each in zip(*kept, strict=True))
-        best_DK, cells = self.kernels["median"], np.ix_(device_R[known_R], to_K)
-        best_DK[cells] = np.fmin(best_DK[cells], median_RK[np.ix_(known_R, from_K)])
-
-    def of_ranks(self, table: Table, names: Sequence[str], device_R: Ints) -> Floats:
-        """The medians of each rank's device in the order of ``names``; shape (R, names)."""
-        found_RK: Any = np.full((len(device_R), len(names)), np.nan, dtype=np.float32)
-        columns = [table.index(name) for name in names]  # adds new names
-        best_DK = table["median"]
-        known_R = (device_R >= 0) & (device_R < len(best_DK))
-        for column, kept in enumerate(columns):
-            if kept is not None:
-                found_RK[known_R, column] = best_DK[device_R[known_R], kept]
-        best_RK: Floats = found_RK
-        return best_RK
-
-    def drop_unused(self, device_R: Ints) -> Ints:
-        """Drop the older half of the devices no rank runs on now; return the new row of each rank's device."""
-        used = set(device_R[device_R >= 0].tolist())
-        unused = [row for row in self.rows.values() if row not in used]
-        dropped = set(unused[: max(1, len(unused) // 2)]) if unused else set()
-        kept = [(key, row) for key, row in self.rows.items() if row not in dropped]
-        for table in (self.kernels, self.sections):
-            table.keep([row for _, row in kept])
-        self.rows = {key: new for new, (key, _) in enumerate(kept)}
-        moved = {old: new for new, (_, old) in enumerate(kept)}
-        return np.array([moved.get(int(row), -1) for row in device_R], dtype=np.int64)
-
-    def merge(self, other: BestMedians) -> dict[int, int]:
-        """Take in the medians of another one; return the row here of each row there."""
-        moved = {row: self.rows.setdefault(key, len(self.rows)) for key, row in other.rows.items()}
-        for mine, theirs in ((self.kernels, other.kernels), (self.sections, other.sections)):
-            mine.grow(len(self.rows))
-            median_DK = theirs["median"]
-            for column, name in enumerate(theirs.names):
-                if (own := mine.index(name)) is None:
-                    continue
-                for row, to in moved.items():
-                    if row < len(median_DK):
-                        mine["median"][to, own] = np.fmin(mine["median"][to, own], median_DK[row, column])
-        return moved
 
 
 class Description(NamedTuple):
@@ -272,12 +86,6 @@ class Description(NamedTuple):
     waiting: int | None = None
 
 
-def device_key(identity: RankIdentity) -> str:
-    """The key of a device's best medians: the device, and the coordinates that decide which work it does."""
-    device = identity.device or f"{identity.host}/{identity.local_rank}"
-    return f"{device} {identity.pipeline_parallel},{identity.tensor_parallel},{identity.expert_parallel}"
-
-
 @dataclass(slots=True)
 class Tally:
     """How often something was found, and what it cost."""
@@ -286,54 +94,6 @@ class Tally:
     share: float = 0.0
     """Sum over these windows."""
     last: Finding = field(default_factory=Finding)
-
-
-class Past(NamedTuple):
-    """What each rank took for its own work while neither it nor its node was behind; shape (R,), seconds of a step."""
-
-    windows_R: Ints
-    mean_R: Floats
-    grown_R: Floats
-    """By how much the newest window is more; NaN while those are too few."""
-    few_R: Bools
-    """It has so few peers that it is unknown which of them is unusual."""
-    alone_R: Bools
-    """It has none."""
-    whole_H: Bools
-    """Nodes that are a stage."""
-    step: float
-
-    @classmethod
-    def unknown(cls, ranks: int) -> Past:
-        """Of so many ranks."""
-        nothing_R, no_R = np.full(ranks, np.nan), np.zeros(ranks, dtype=np.bool_)
-        return cls(np.zeros(ranks, np.int64), np.zeros(ranks), nothing_R, no_R, no_R, no_R[:0], float("nan"))
-
-    def after(self, window: Window, node_R: Ints, slowdown: float) -> Past:
-        """The same with one more window."""
-        work_R, late_H = window.late.work_R, window.nodes.late_H
-        if np.isnan(work_R).all():
-            return self
-        known = self if len(self.mean_R) == len(work_R) else Past.unknown(len(work_R))
-        with np.errstate(invalid="ignore"):
-            behind_R = window.signal_R > slowdown
-            if len(late_H):
-                behind_R = behind_R | ((node_R >= 0) & (late_H > slowdown)[node_R])
-        usual_R = ~np.isnan(work_R) & ~behind_R
-        # A job's first windows may take many times as long: they are no past once it is faster.
-        before_R = np.where(usual_R & (work_R < FASTER * known.mean_R), 0, known.windows_R)
-        windows_R = before_R + usual_R
-        mean_R = known.mean_R + np.where(usual_R, work_R - known.mean_R, 0.0) / np.maximum(windows_R, 1)
-        size_G = np.bincount(window.group_R[window.group_R >= 0], minlength=1)
-        return Past(
-            windows_R,
-            mean_R,
-            grown_R=np.where(windows_R >= PAST, work_R - mean_R, np.nan),
-            few_R=(window.group_R >= 0) & (size_G[window.group_R] <= peers.MIN_PEERS),
-            alone_R=window.alone_R,
-            whole_H=window.nodes.whole_H,
-            step=float(np.nanmedian(window.late.step_R)),
-        )
 
 
 def _appended(kept_TX: Floats, value_X: Floats) -> Floats:
@@ -748,32 +508,31 @@ class Performance:
                 kernel_RK = share_RK * self.parts_RP[:ranks, COMPUTE][:, None]
         changes = policy_changes(self._sampled_policy, policy) if self._sampled_policy is not None else ()
         self._sampled_policy = policy
-        self.history.add(
-            sample_of(
-                at=window.now,
-                seconds=self.interval,
-                attempt=attempt,
-                iteration=window.iteration,
-                hosts_R=hosts_R,
-                step_R=window.step_R,
-                parts_RP=window.parts_RP,
-                sections=self.sections.names,
-                section_RS=np.where(fresh_R1, self.sections["median"][:ranks], np.nan),
-                calls_RS=self.sections["calls"][:ranks] / self.steps_R[:ranks, None],
-                kernels=self.kernels.names if kernel_RK is not None else (),
-                kernel_RK=kernel_RK,
-                collectives={
-                    group: (transfer.exposed, transfer.shortest)
-                    for group, transfer in list(window.transfers.items())[:SAMPLED_GROUPS]
-                    if transfer.shortest < np.inf
-                },
-                clock_R=self.device_RX[:ranks, 0],
-                temperature_R=self.device_RX[:ranks, 1],
-                throttled=Counter(reason for reasons in self.throttled.values() for reason in reasons),
-                waited_R=self.cpu_waited_R[:ranks],
-                changes=changes,
-            )
+        measured = Measured(
+            at=window.now,
+            seconds=self.interval,
+            attempt=attempt,
+            iteration=window.iteration,
+            hosts_R=hosts_R,
+            step_R=window.step_R,
+            parts_RP=window.parts_RP,
+            sections=self.sections.names,
+            section_RS=np.where(fresh_R1, self.sections["median"][:ranks], np.nan),
+            calls_RS=self.sections["calls"][:ranks] / self.steps_R[:ranks, None],
+            kernels=self.kernels.names if kernel_RK is not None else (),
+            kernel_RK=kernel_RK,
+            collectives={
+                group: (transfer.exposed, transfer.shortest)
+                for group, transfer in list(window.transfers.items())[:SAMPLED_GROUPS]
+                if transfer.shortest < np.inf
+            },
+            clock_R=self.device_RX[:ranks, 0],
+            temperature_R=self.device_RX[:ranks, 1],
+            throttled=Counter(reason for reasons in self.throttled.values() for reason in reasons),
+            waited_R=self.cpu_waited_R[:ranks],
+            changes=changes,
         )
+        self.history.add(sample_of(measured))
 
     def add_signal(self, window: Window, slowdown: float) -> None:
         """Keep what the last windows show, all of one width; count those in which a rank is behind.

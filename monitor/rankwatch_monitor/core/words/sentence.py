@@ -87,8 +87,16 @@ def _over(found: Detection, rank: str, has: str = "has") -> str:
             return f"{who} {has} been silent for {elapsed}, {limit}"
         case VerdictKind.NEVER_STARTED:
             return f"{who} {has} not reported within {elapsed} of the first rank, {limit}"
+        case (
+            VerdictKind.PROCESS_EXITED
+            | VerdictKind.STRAGGLER
+            | VerdictKind.WRONG_RESULT
+            | VerdictKind.RESTARTED_IN_PROCESS
+            | VerdictKind.ORDERED
+        ):
+            return who  # no limit was passed
         case _:
-            return who
+            assert_never(found.kind)
 
 
 def _limit(found: Detection) -> str:

@@ -1,8 +1,9 @@
-"""Delivers the messages of one receiver on a thread: in order per job, until accepted or given up.
+"""Delivers the messages of one receiver on a thread: in order per job, teams in turn, until accepted or given up.
 
 How this works
 --------------
-The messages of one job form a queue: the next one is sent only when the first was accepted or given up.
+The messages of one job form a queue: the next one is sent only when the first was accepted or given up. Teams take
+turns: of what is due, that of the team goes first which has waited longest, so that one with thousands delays itself.
 
 ========================================  ================================================================
 response                                  what follows
@@ -21,7 +22,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -33,7 +34,7 @@ log = logging.getLogger("rankwatch")
 GIVE_UP: Final = 3 * 86_400.0
 """Seconds after which an undelivered message is given up."""
 LIMIT: Final = 10_000
-"""Messages that may wait for one receiver; beyond it the oldest is dropped."""
+"""Messages that may wait for one receiver; beyond it the oldest of the team with the most is dropped."""
 
 
 _OFFSET: Final = time.time() - time.monotonic()
@@ -77,6 +78,7 @@ class _Pause:
 
 @dataclass(slots=True)
 class _JobQueue:
+    team: str
     messages: deque[Message] = field(default_factory=deque)
     pause: _Pause = field(default_factory=_Pause)
 
@@ -106,6 +108,9 @@ class Delivery:
         self.delivered = self.given_up = self.dropped = 0
         self._send, self._removed, self._ended = send, removed, ended
         self._queues: dict[str, _JobQueue] = {}
+        self._served: dict[str, int] = {}
+        """The number of the turn that each team with messages had last."""
+        self._turns = 0
         self._pause = _Pause()
         self._sending: Message | None = None
         self._closing = False
@@ -119,11 +124,14 @@ class Delivery:
         with self._changed:
             return sum(len(queue.messages) for queue in self._queues.values())
 
-    def put(self, message: Message) -> None:
-        """Queue a message; returns at once. A message with the key of a waiting one is ignored."""
+    def put(self, message: Message, team: str = "") -> None:
+        """Queue a message of a team, by default of its job; returns at once.
+
+        One with the key of a waiting one is ignored.
+        """
         gone = None
         with self._changed:
-            queue = self._queues.setdefault(message.job_id, _JobQueue())
+            queue = self._queues.setdefault(message.job_id, _JobQueue(team or message.job_id))
             if any(message.key == other.key for other in queue.messages):
                 return
             queue.messages.append(message)
@@ -149,11 +157,15 @@ class Delivery:
         queues = [queue for queue in self._queues.values() if queue.messages and queue.messages[0] is not self._sending]
         if not queues:
             return None
-        gone = min(queues, key=lambda queue: queue.messages[0].number).messages.popleft()
+        waiting: Counter[str] = Counter()
+        for queue in queues:
+            waiting[queue.team] += len(queue.messages)
+        first = min(queues, key=lambda queue: (-waiting[queue.team], queue.messages[0].number))
+        gone = first.messages.popleft()
         self.dropped += 1
         if self.dropped == 1 or self.dropped % 1000 == 0:
             log.warning(
-                "webhook %s: more than %d messages wait, so the oldest are dropped; %d so far",
+                "webhook %s: more than %d messages wait, so the oldest of who has most are dropped; %d so far",
                 *(self.name, LIMIT, self.dropped),
             )
         return gone
@@ -173,7 +185,7 @@ class Delivery:
         self._ended()
 
     def _next(self) -> Message | None:
-        """Wait for the oldest message that is due; None at the end."""
+        """Wait for the message that is due next; None at the end."""
         with self._changed:
             while True:
                 at = now()
@@ -182,7 +194,12 @@ class Delivery:
                 if self._closing:  # one last try, except for what has just failed
                     due = [queue for queue in due if not queue.pause.failures and not self._pause.failures]
                 if due:
-                    self._sending = min(due, key=lambda queue: queue.messages[0].number).messages[0]
+                    teams = {queue.team for queue in queues}
+                    self._served = {team: turn for team, turn in self._served.items() if team in teams}
+                    first = min(due, key=lambda queue: (self._served.get(queue.team, 0), queue.messages[0].number))
+                    self._turns += 1
+                    self._served[first.team] = self._turns
+                    self._sending = first.messages[0]
                     return self._sending
                 if self._closing:
                     return None

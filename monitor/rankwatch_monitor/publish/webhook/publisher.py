@@ -73,6 +73,7 @@ class Webhooks:
         events: Collection[Event] = tuple(Event),
         secret: bytes | None = None,
         external_url: str | None = None,
+        team_of: Callable[[str], str] = lambda job_id: job_id,
     ) -> None:
         """Load undelivered messages and start delivery.
 
@@ -84,10 +85,11 @@ class Webhooks:
             events: that are announced.
             secret: key to sign with.
             external_url: of the monitor, for links.
+            team_of: who has a job, by its id; teams take turns at each receiver.
         """
         self.errors = 0
         self._jobs, self._clock, self._outbox, self._events = jobs, clock, outbox, frozenset(events)
-        self._secret, self._external_url = secret, external_url
+        self._secret, self._external_url, self._team_of = secret, external_url, team_of
         self._activity = HostActivity(jobs)
         self._announced: WeakKeyDictionary[Job, Announced] = WeakKeyDictionary()
         self._looked: WeakKeyDictionary[Job, float] = WeakKeyDictionary()
@@ -177,14 +179,15 @@ class Webhooks:
                 continue
             self._number += 1
             message = Message(notice.key, self._number, notice.job_id, notice.at, notice.body)
-            yield {"queue": queue, **message._asdict()}, partial(delivery.put, message)
+            yield {"queue": queue, **message._asdict()}, partial(delivery.put, message, self._team_of(notice.job_id))
 
     def _load(self, rows: Iterable[Mapping[str, Any]]) -> None:
         taken = 0
         for row in rows:
             delivery = self.deliveries.get(row["queue"])
             if delivery is not None:
-                delivery.put(Message(row["key"], row["number"], row["job_id"], row["at"], row["body"]))
+                message = Message(row["key"], row["number"], row["job_id"], row["at"], row["body"])
+                delivery.put(message, self._team_of(message.job_id))
                 taken += 1
             elif self._outbox is not None and expired(row["at"]):
                 self._outbox.remove(row["queue"], row["key"])  # of a receiver that is not configured any more

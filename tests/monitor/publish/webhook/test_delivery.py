@@ -87,6 +87,40 @@ def test_a_job_whose_message_fails_does_not_hold_up_another(receiver: HttpReceiv
     wait_for(lambda: delivery.delivered == 2, "both are delivered")
 
 
+def test_teams_take_turns_so_that_one_with_many_messages_delays_itself(
+    receiver: HttpReceiver, deliver: Deliver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver.answers = Answers(first=[503])
+    for name in ("FIRST", "LONGEST"):
+        monkeypatch.setattr(http_post, name, 1.0)
+    delivery = deliver()
+    for number in range(8):  # of four jobs of one team
+        delivery.put(message(number, f"a-{number % 4}"), "token a")
+    wait_for(lambda: receiver.posted, "all wait for the receiver")
+    for number in range(8, 11):
+        delivery.put(message(number, "b"), "token b")
+    delivery.put(message(11, "c"))
+    wait_for(lambda: delivery.delivered == 12, "all are delivered")
+    assert {"b8", "c11"} <= set(bodies(receiver)[:4])
+    assert [each for each in bodies(receiver) if each[0] == "b"] == ["b8", "b9", "b10"]
+    assert bodies(receiver).index("b10") < bodies(receiver).index("a-37")
+
+
+def test_of_too_many_messages_those_of_the_team_with_the_most_are_dropped(
+    receiver: HttpReceiver, deliver: Deliver, removed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LIMIT", 10)
+    receiver.away()
+    delivery = deliver()
+    delivery.put(message(0, "b"), "token b")
+    for number in range(1, 30):
+        delivery.put(message(number, f"a-{number}"), "token a")
+    assert "key-0" not in removed
+    assert delivery.dropped >= 19
+    receiver.back()
+    wait_for(lambda: "b0" in bodies(receiver), "it is delivered")
+
+
 def test_retry_after_is_honoured(receiver: HttpReceiver, deliver: Deliver, monkeypatch: pytest.MonkeyPatch) -> None:
     receiver.answers = Answers(first=[429], headers={"Retry-After": "1"})
     delivery, begun = deliver(), time.monotonic()
@@ -163,7 +197,7 @@ def test_beyond_the_limit_the_oldest_are_dropped_counted_and_reported(
         delivery.put(message(number, f"job-{number}"))
     assert (delivery.waiting, delivery.dropped) == (5, 5)
     assert removed == [f"key-{n}" for n in range(1, 6)], "what is on its way stays"
-    assert "more than 5 messages wait, so the oldest are dropped; 1 so far" in caplog.text
+    assert "so the oldest of who has most are dropped; 1 so far" in caplog.text
 
 
 def test_the_same_message_is_taken_once(receiver: HttpReceiver, deliver: Deliver) -> None:
