@@ -77,42 +77,6 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
     expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
 
 
-def test_a_slow_rank_is_marked_on_the_map_on_its_node_and_in_its_group(
-    page: Page, monitor_url: str, script: Script
-) -> None:
-    scene = Scene(4, hosts=2, job_id="one").run(20)
-    performance = scene.job.performance
-    performance._grow(4)
-    performance.layout.pipeline_R[:4] = [0, 0, 1, 1]
-    performance.stragglers.append(
-        Straggler("s", 3, "host-1", "0", Cause.DATA, ScoreReference.ROBUST, "Slow input.", scene.now, 0, share=0.6)
-    )
-    stage(script, [scene])
-    page.goto(monitor_url)
-    expect(page.locator(".heat .legend button")).to_have_text(["slow 1", "running 1"])
-    page.get_by_role("application", name="2 nodes by the worst rank: 1 slow, 1 running").focus()
-    page.keyboard.press("n")
-    expect(page.locator("#heat-keys")).to_contain_text(re.compile("host-1.*slow: gpt"))
-    page.keyboard.press("Enter")
-    expect(page.get_by_text("1 runs, rank 3 is slow.")).to_be_visible()
-    expect(page.locator(".standing")).to_have_text(re.compile(r"^host-1 has a slow rank in gpt \(one\)"))
-    of_jobs = page.get_by_role("region", name="What to do about its jobs")
-    expect(of_jobs.get_by_role("link", name="one", exact=True)).to_have_attribute("href", "#/jobs/one")
-    expect(of_jobs.get_by_role("button", name="Restart without host-1 … (one)")).to_be_visible()
-    expect(of_jobs.locator(".no-spare")).to_have_text(re.compile("^1 of 2 nodes remain, and no spare: "))
-    expect(of_jobs.locator(".all-lost")).to_have_text(
-        re.compile(r"^No checkpoint is known: if there is none, training restarts from step 0: \d+ steps")
-    )
-    # The reason stands once: with the rank on its node, in the sentence above the ranks of its group.
-    for why in (r"Slow inputSlow\. Since .*, for ", r"slow 60.%Since .*, for "):
-        rows = page.get_by_role("region", name=re.compile("^Ranks of")).locator("tbody tr")
-        expect(rows.locator("th:not(.job)")).to_have_text(["3", "2"])
-        expect(rows.locator(".tag.slow")).to_have_text([re.compile("^slow 60.%$")])
-        expect(rows.first).to_contain_text(re.compile(why))
-        expect(page.get_by_text("Slow input")).to_have_count(1)
-        page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
-
-
 def test_a_silent_launcher_a_job_that_ended_and_ranks_that_are_alike_are_stated_in_a_line_each(
     page: Page, monitor_url: str, script: Script
 ) -> None:
@@ -329,31 +293,6 @@ def test_a_job_whose_trouble_is_on_another_node_is_folded_and_a_rank_that_waits_
     expect(jobs).to_have_count(3)
 
 
-def test_the_cells_of_a_rank_begin_on_one_line_and_cards_of_groups_do_not_wrap(
-    page: Page, monitor_url: str, staged: Script
-) -> None:
-    staged.answers["/jobs/one/groups/pipeline/1"]["beside"][1]["iteration"] = 4_663_000
-    page.set_viewport_size({"width": 1440, "height": 900})
-    page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
-    expect(page.locator(".links small")).to_have_text(
-        "2 groups by pipeline stage: the part of the model's layers that a rank computes"
-    )
-    cards = page.locator(".beside li a")
-    expect(cards).to_have_count(2)
-    alike = "cards => new Set(cards.map((card) => card.offsetHeight)).size === 1"
-    wait_for(lambda: cards.evaluate_all(alike), "the cards have one height")
-    page.set_viewport_size({"width": 390, "height": 844})
-    row = page.locator("tr.troubled").first
-    level = """row => {
-      const [link, mark] = [row.querySelector('th a'), row.querySelector('canvas')].map((each) => {
-        const { y, height } = each.getBoundingClientRect();
-        return y + height / 2;
-      });
-      return Math.abs(link - mark) < 8;
-    }"""
-    wait_for(lambda: row.evaluate(level), "the rank and its mark stand side by side")
-
-
 def test_a_node_uses_the_width_of_the_screen(page: Page, monitor_url: str, staged: Script) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"{monitor_url}/#/nodes/host-1")
@@ -372,91 +311,6 @@ def test_a_phone_shows_ranks_state_and_time_of_the_jobs_of_a_node(page: Page, mo
     page.wait_for_function(FITS)
 
 
-def test_a_group_of_one_rank_is_offered_nowhere(page: Page, monitor_url: str, script: Script) -> None:
-    scene = Scene(4, hosts=2, job_id="one").run(20)
-    performance = scene.job.performance
-    performance._grow(4)
-    performance.layout.data_R[:4], performance.layout.pipeline_R[:4] = [0, 1, 2, 3], [0, 0, 1, 1]
-    stage(script, [scene])
-    page.goto(f"{monitor_url}/#/nodes/host-1")
-    expect(page.get_by_role("link", name="pipeline stage 1").first).to_be_visible()
-    expect(page.get_by_role("link", name=re.compile("^data"))).to_have_count(0)
-    page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
-    beside = page.locator(".beside")
-    expect(beside.get_by_role("link")).to_have_text(
-        [re.compile("pipeline stage 0 running"), re.compile("pipeline stage 1 running")]
-    )
-    expect(beside.locator("[aria-current]")).to_have_text(re.compile("pipeline stage 1"))
-    page.goto(f"{monitor_url}/#/jobs/one/groups/data/2")
-    expect(page.get_by_text("A group of one rank")).to_be_visible()
-    expect(page.get_by_role("navigation", name="Groups beside this one").get_by_role("link")).to_have_count(0)
-    page.locator("p").get_by_role("link", name="rank 2").click()
-    expect(page).to_have_url(re.compile(r"#/jobs/one\?rank=2$"))
-
-
-def test_a_group_shows_its_culprit_and_leads_to_the_next_group(page: Page, monitor_url: str, staged: Script) -> None:
-    page.goto(f"{monitor_url}/#/nodes/host-1")
-    page.get_by_role("link", name="pipeline stage 1").first.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Pipeline stage 1 of"))
-    expect(page.locator(".standing")).to_have_text(re.compile("^Rank 2 of this group is the cause: it "))
-    expect(page.locator(".job-state")).to_have_text(re.compile(r"^The job: hung \d+\u202fs since "))
-    expect(page.get_by_role("rowheader")).to_have_text(["2", "3"])
-    cells = page.locator(".cells li")
-    expect(cells).to_have_text(["2", "3"])
-    expect(cells.first.get_by_role("link")).to_have_attribute("title", "Rank 2 on host-1: hung")
-    page.get_by_role("link", name="Previous: pipeline stage 0").click()
-    expect(page.locator(".standing")).to_have_text(re.compile("^This group waits, it is not the cause: rank 2"))
-    expect(page.locator(".todo")).to_contain_text("It waits for rank 2 of pipeline stage 1")
-    expect(page.locator(".todo").get_by_role("link", name="pipeline stage 1")).to_have_attribute(
-        "href", "#/jobs/one/groups/pipeline/1"
-    )
-    page.get_by_role("rowheader").first.get_by_role("link").click()
-    expect(page.locator(".readout")).to_contain_text("Rank 0")
-
-
-def test_a_phone_has_section_and_step_below_the_state_and_links_to_all_groups(
-    page: Page, monitor_url: str, script: Script
-) -> None:
-    scene = Scene(12, hosts=2, job_id="one").run(20)
-    performance = scene.job.performance
-    performance._grow(12)
-    performance.layout.data_R[:12], performance.layout.pipeline_R[:12] = list(range(12)), [r // 2 for r in range(12)]
-    stage(script, [scene])
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(f"{monitor_url}/#/jobs/one/groups/pipeline/1")
-    below = page.locator("tbody .why").first
-    expect(below).to_contain_text(re.compile(r"section step .*step \d+"))
-    others = page.locator(".beside .more a")
-    expect(others).to_have_text(["0", "2", "3", "4", "5"])
-    others.nth(1).click()
-    expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("^Pipeline stage 2 of"))
-    page.wait_for_function(FITS)
-
-
-def test_ranks_nodes_groups_and_states_are_found_by_typing(page: Page, monitor_url: str, staged: Script) -> None:
-    page.goto(f"{monitor_url}/#/jobs/one")
-    expect(page.get_by_role("application", name=re.compile("4 ranks"))).to_be_visible()
-    page.keyboard.press("/")
-    field = page.get_by_label("Go to")
-    expect(field).to_be_focused()
-    field.fill("3")
-    field.press("Enter")
-    expect(page.locator(".readout")).to_contain_text("Rank 3")
-    field.fill("hung")
-    expect(page.get_by_role("list", name="Found").get_by_role("link")).to_have_text(["hung: 1 rank"])
-    field.press("Enter")
-    expect(page.get_by_role("button", name=re.compile("^hung"))).to_have_attribute("aria-pressed", "true")
-    field.fill("host-")
-    expect(page.get_by_role("list", name="Found").get_by_role("link")).to_have_text(
-        ["node host-0: 2 ranks", "node host-1: 2 ranks"]
-    )
-    field.fill("nothing of this")
-    expect(page.get_by_text("nothing by this name")).to_be_visible()
-    field.fill("pp 1")
-    field.press("Enter")
-    expect(page).to_have_url(re.compile("#/jobs/one/groups/pipeline/1$"))
-
-
 def test_the_map_has_a_cell_for_every_node_and_leads_to_its_page(page: Page, monitor_url: str, staged: Script) -> None:
     page.goto(monitor_url)
     field = page.get_by_role("application", name="2 nodes by the worst rank: 1 hung, 1 waiting")
@@ -469,18 +323,6 @@ def test_the_map_has_a_cell_for_every_node_and_leads_to_its_page(page: Page, mon
     expect(page.locator("#heat-keys")).to_contain_text("named by 1 incident")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
-
-
-def test_an_unknown_node_and_group_are_stated(page: Page, monitor_url: str, staged: Script) -> None:
-    page.goto(f"{monitor_url}/#/nodes/elsewhere")
-    expect(page.get_by_role("heading", name="The monitor does not know node elsewhere.")).to_be_visible()
-    page.goto(f"{monitor_url}/#/jobs/one/groups/data/77")
-    expect(page.get_by_role("heading", name="There is no data rank 77.")).to_be_visible()
-    detail = page.locator(".empty p")
-    expect(detail.first).to_have_text(re.compile(r"^[A-Z].*\.$"))
-    expect(detail.get_by_role("link", name="Job one")).to_have_attribute("href", "#/jobs/one")
-    groups = detail.get_by_role("link", name=re.compile("^(data|pipeline) "))
-    expect(groups).to_have_text(["pipeline stage 0", "pipeline stage 1"])
 
 
 def test_two_thousand_nodes_make_no_elements(page: Page, monitor_url: str, script: Script) -> None:
