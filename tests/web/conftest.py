@@ -26,12 +26,9 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-OPEN = (
-    ""
-    if os.environ.get("RANKWATCH_SCREENSHOTS")
-    else "localStorage.setItem('rankwatch.open', 'why share details digest named of-launchers of-jobs gpus')"
-)
-"""What a page that was looked at before has open: all that folds."""
+PARTS = "why share details digest named of-launchers of-jobs gpus"
+OPEN = "" if os.environ.get("RANKWATCH_SCREENSHOTS") else f"localStorage.setItem('rankwatch.open', '{PARTS}')"
+"""What a page that was looked at before has open: all that folds, but for pictures."""
 
 
 @pytest.fixture
