@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -15,7 +14,7 @@ from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import node_view
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.web import static_folder
-from support.browser import box_of, fits
+from support.browser import box_of
 from support.waiting import wait_for
 from web.scripted_monitor import Script
 from web.staged import stage
@@ -144,76 +143,6 @@ def test_a_bad_gpu_is_named_with_what_to_run_and_stands_before_those_that_are_al
     expect(page).to_have_url(re.compile(r"#/jobs/two\?rank=13$"))
 
 
-def test_an_error_of_several_ranks_stands_in_full_once_and_rows_of_a_state_have_its_colour(
-    page: Page, monitor_url: str, script: Script
-) -> None:
-    error = "RuntimeError: CUDA error: device-side assert triggered"
-    scenes = [Scene(16, hosts=2, job_id=job).run(20) for job in ("one", "two", "three")]
-    for scene in scenes:
-        scene.die(13, exit_code=1, message=error).run(1)
-    silent = Scene(16, hosts=2, job_id="silent", on_hang="log").run(20)
-    silent.cut_host(1).run(25)
-    for scene in scenes:
-        scene.now = silent.now
-    stage(script, [silent, *scenes])
-    page.goto(f"{monitor_url}/#/nodes/host-1")
-    for section, label in ((".named", r"\d\d:\d\d:\d\d"), (".node-jobs", "one|two|three")):
-        expect(page.locator(section).get_by_text(error)).to_have_count(1)
-        same = page.locator(section).get_by_text(re.compile(f"exited with code 1, same error as ({label})"))
-        expect(same.last).to_be_visible()
-        expect(same.last.get_by_role("link").last).to_have_attribute("href", re.compile("^#/jobs/(one|two|three)"))
-    expect(page.locator(".named h2 small")).to_have_text("4 incidents (3 crashes, 1 silent), over all jobs")
-    expect(page.locator(".named small").filter(has_text="silent here · ")).to_have_count(1)
-    colours = {
-        state: page.locator(f'.node-jobs .troubled[data-rank-state="{state}"] td').first.evaluate(
-            "cell => getComputedStyle(cell).backgroundColor"
-        )
-        for state in ("dead", "silent")
-    }
-    assert colours["dead"] != colours["silent"]
-
-
-def test_a_phone_folds_what_a_node_has_many_of_and_tints_whole_rows(
-    page: Page, monitor_url: str, script: Script
-) -> None:
-    scenes = [Scene(16, hosts=2, job_id=f"job-{n}").run(20) for n in range(4)]
-    for scene in scenes:
-        scene.die(13, exit_code=1, message="CUDA error").run(1)
-    stage(script, scenes)
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(f"{monitor_url}/#/nodes/host-1")
-    expect(page.locator(".gpus tbody").first).to_be_visible()
-    incidents, jobs = page.locator("details.named"), page.locator("details.node-jobs")
-    for section in (incidents, jobs):
-        expect(section.locator("ul, table").first).to_be_hidden()
-        section.locator("summary").click()
-        expect(section.locator("ul, table").first).to_be_visible()
-    row = jobs.locator("tr.troubled").first
-    row.scroll_into_view_if_needed()
-    shown = row.evaluate(
-        """row => {
-          const { y, height } = row.querySelector('.step').getBoundingClientRect();
-          const { x } = row.getBoundingClientRect();
-          return document.elementFromPoint(x + 4, y + height / 2).closest('td, th') !== null;
-        }"""
-    )
-    assert shown, "a cell stands left of the step"
-    fits(page, 390)
-
-
-def test_jobs_without_trouble_are_folded_below_those_in_trouble(page: Page, monitor_url: str, script: Script) -> None:
-    hung = Scene(4, hosts=2, job_id="hung", on_hang="log").run(20).hang(2).until_found()
-    others = [Scene(4, hosts=2, job_id=f"fine-{n}").run(20) for n in range(2)]
-    for scene in others:
-        scene.now = hung.now
-    stage(script, [hung, *others])
-    page.goto(f"{monitor_url}/#/nodes/host-0")
-    jobs = page.locator(".node-jobs tbody")
-    expect(jobs).to_have_count(1)
-    page.get_by_role("button", name="Show 2 jobs without trouble").click()
-    expect(jobs).to_have_count(3)
-
-
 def test_a_slow_rank_on_a_gpu_and_the_age_of_its_reading_are_shown(
     page: Page, monitor_url: str, script: Script
 ) -> None:
@@ -262,52 +191,10 @@ def test_what_to_do_on_a_node_names_job_and_process_and_fills_the_button_that_it
     assert order[2] == "What to do about its jobs", "the GPUs stand between both"
 
 
-def test_a_phone_shows_the_gpus_of_a_suspect_node_on_its_first_screen(
-    page: Page, monitor_url: str, script: Script
-) -> None:
-    scenes = [Scene(16, hosts=2, job_id=f"job-{n}").run(20) for n in range(3)]
-    for scene in scenes:
-        scene.die(13, exit_code=1, message="CUDA error").run(1)
-    stage(script, scenes)
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(f"{monitor_url}/#/nodes/host-1")
-    expect(page.locator(".todo").first.locator(".run").first).to_be_hidden()
-    expect(page.locator(".gpus tbody tr").first).to_be_in_viewport(ratio=1)
-    expect(page.locator(".gpus .nowrap").first).to_have_css("white-space", "nowrap")
-    page.get_by_text("2 commands").click()
-    expect(page.locator(".todo").first.locator(".run").first).to_be_visible()
-
-
-def test_a_job_whose_trouble_is_on_another_node_is_folded_and_a_rank_that_waits_has_the_time_since_when(
-    page: Page, monitor_url: str, script: Script
-) -> None:
-    hung = [Scene(4, hosts=2, job_id=name, on_hang="log").run(20).hang(3).until_found() for name in ("one", "two")]
-    here = Scene(4, hosts=2, job_id="here", on_hang="log").run(20).hang(1).until_found()
-    stage(script, [*hung, here])
-    page.goto(f"{monitor_url}/#/nodes/host-0")
-    jobs = page.locator(".node-jobs tbody")
-    expect(jobs).to_have_count(1)
-    waiting = jobs.locator("tr", has_text="waiting")
-    expect(waiting.locator(".time")).to_have_text(re.compile("^\\d+\u202fs since \\d\\d:\\d\\d:\\d\\d$"))
-    page.get_by_role("button", name="Show 2 jobs in trouble elsewhere").click()
-    expect(jobs).to_have_count(3)
-
-
 def test_a_node_uses_the_width_of_the_screen(page: Page, monitor_url: str, staged: Script) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     page.goto(f"{monitor_url}/#/nodes/host-1")
     wait_for(lambda: box_of(page.locator(".node-jobs .scroll"))["width"] > 1300, "the table is wide")
-    page.wait_for_function(FITS)
-
-
-def test_a_phone_shows_ranks_state_and_time_of_the_jobs_of_a_node(page: Page, monitor_url: str, staged: Script) -> None:
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(f"{monitor_url}/#/nodes/host-0")
-    shown = page.locator(".node-jobs thead th:visible")
-    expect(shown).to_have_text(["Ranks", "State", "Time in it"])
-    expect(page.locator(".node-jobs tbody")).to_have_count(2)
-    expect(page.locator(".node-jobs .step").first).to_be_visible()
-    fits(page, 390)
     page.wait_for_function(FITS)
 
 
@@ -341,7 +228,7 @@ def test_the_digest_tells_the_time_in_the_address_and_leads_to_incidents(
 ) -> None:
     page.goto(monitor_url)
     section = page.locator(".digest")
-    expect(section.locator("summary")).to_contain_text("The last 12 h 1 incident in 1 job")
+    expect(section.locator("summary")).to_contain_text("The last 12 h: 1 incident in 1 job")
     section.locator("summary").click()
     expect(section.get_by_text("The monitor was started later; what happened while none ran")).to_be_visible()
     with page.expect_request(re.compile(r"/digest\?last=86400$")):
@@ -350,22 +237,6 @@ def test_the_digest_tells_the_time_in_the_address_and_leads_to_incidents(
     page.reload()
     section.get_by_role("link", name=re.compile("Rank 2")).first.click()  # open, as the address names its hours
     expect(page).to_have_url(re.compile("#/jobs/one/incidents/"))
-
-
-def test_on_a_phone_the_digest_is_a_line_of_incidents_and_their_cost_until_it_is_opened(
-    page: Page, monitor_url: str, script: Script
-) -> None:
-    script.add("run-1", ["running"] * 4)
-    summary = (
-        "9 incidents and 1 open suspicion in 7 jobs, 5 restarts, 53.6 GPU-minutes lost to incidents (3 min), 1 job lost"
-    )
-    script.answers["/digest"] = {"since": 0.0, "until": time.time(), "summary": summary, "lines": [], "notes": []}
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(monitor_url)
-    counts = page.locator(".digest .count")
-    expect(counts).to_have_text(["9 incidents and 1 open suspicion", "53.6 GPU-minutes lost"])
-    page.locator(".digest summary").click()
-    expect(counts).to_have_text(summary.split(", "))
 
 
 @pytest.mark.parametrize("jobs", [8, 200])

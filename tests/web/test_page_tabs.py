@@ -635,7 +635,7 @@ def test_there_is_nothing_to_order_of_a_job_that_has_ended(page: Page, monitor_u
 def test_the_grid_is_grouped_by_stage_and_coloured_by_temperature(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j")
     page.get_by_role("radio", name="Pipeline stage").check()
-    expect(page.get_by_role("heading", name="Ranks now 16 in 4 pipeline groups")).to_be_visible()
+    expect(page.get_by_role("heading", name="Ranks 16 in 4 pipeline groups")).to_be_visible()
     page.get_by_role("radio", name="Temperature").check()
     legend = page.get_by_role("group", name=re.compile("^Temperature of the device")).get_by_role("button")
     expect(legend.first).to_have_text(re.compile("87.°C and more 1"))
