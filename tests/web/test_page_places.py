@@ -56,20 +56,17 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
     expect(page.locator(".standing")).to_have_text(
         "host-1 was named in 1 incident of 1 job in 24\u202fh: one job alone is no sign of a fault of the node."
     )
-    expect(page.locator(".place h2")).to_have_text(
-        [re.compile("^GPUs"), re.compile("^Incidents that named it"), re.compile("^Jobs here")]
-    )
+    expect(page.locator(".place h2")).to_have_text(re.compile("^Jobs here"))
+    expect(page.locator(".place .gpus > summary")).to_contain_text("GPUs")
     rows = page.get_by_role("region", name=re.compile("^Ranks of")).get_by_role("row")
-    expect(rows.nth(1)).to_contain_text(re.compile(r"hung\d+\u202fs"))
     expect(rows.nth(1)).to_contain_text("hung")
     expect(rows.nth(1)).to_contain_text("81 °C, 0 % busy, throttled: thermal")
     expect(page.locator(".todo .what")).to_have_text(
         re.compile(r"one: Restart the ranks: nothing restarts them by itself\. If it hangs again, restart without")
     )
     expect(page.locator(".todo .what a")).to_have_attribute("href", "#/jobs/one")
-    page.get_by_text("1 launcher here").click()
     expect(page.get_by_text("Launcher node-1, process 10: active; last message")).to_be_visible()
-    incidents = page.get_by_role("region", name="Incidents that named this node")
+    incidents = page.locator(".named")
     incidents.get_by_role("link", name=re.compile("Rank 2")).click()
     expect(page).to_have_url(re.compile("#/jobs/one/incidents/"))
     page.get_by_role("definition").get_by_role("link", name="host-1").click()
@@ -93,7 +90,7 @@ def test_a_silent_launcher_a_job_that_ended_and_ranks_that_are_alike_are_stated_
     jobs = page.locator(".node-jobs tbody")
     expect(page.locator(".node-jobs thead")).to_have_count(1)
     expect(jobs.filter(has_text="silent").locator(".why p")).to_have_text(
-        [re.compile("^Node host-1 has not been heard since .*; its 8 ranks and its launcher are silent$")]
+        [re.compile("^Node host-1 has not been heard; its 8 ranks and its launcher are silent$")]
     )
     page.get_by_text("3 launchers here").click()
     expect(page.locator(".of-launchers .gone")).to_have_text(
