@@ -75,6 +75,7 @@ PROGRAMS = {
     "python": "a script of the repository, whose own tests or figures cover it",
     "sbatch": "tests/examples/test_quickstart.py",
     "scripts/debian.sh": "tests/test_matrix.py",
+    "torchfrtrace": "tests/launcher/stacks/test_flight_dumps.py",
     "torchrun": "tests/e2e/test_watched_only.py",
     "wandb": "another project's command: docs/wandb.md",
 }
@@ -83,6 +84,8 @@ STARTING = {
     "check": "tests/launcher/job/test_pair_check.py",
     "diagnose": "tests/e2e/test_diagnose.py",
     "doctor": "tests/telemetry/cli/test_doctor.py",
+    "incidents JOB ID --flight-recorder": "tests/telemetry/cli/test_flight_dumps.py",
+    "logs": "tests/e2e/test_logs.py",
     "open": "tests/telemetry/cli/test_past.py",
     "order gpt-sweep-17 restart_excluding_node": "tests/telemetry/cli/test_actions.py",
     "slurm": "tests/e2e/test_slurm.py",
@@ -92,7 +95,8 @@ STARTING = {
     "replay trace.csv.gz --time-unit us": "tests/monitor/replay/traces",
     "wandb-workspace": "tests/monitor/publish/wandb/test_workspace.py",
 }
-"""Commands that start a job, a browser or a live display, read what others recorded, or send to another service."""
+"""Commands that start a job, a browser or a live display, need ranks or recorders, read what others recorded, or send
+to another service."""
 READ_ONLY_AS_FAR_AS_SETTINGS = ("run", "monitor")
 
 TOKEN = "a control token of this test"

@@ -41,7 +41,7 @@ DIRECTIVE: Final = {
     "id": 1, "kind": "capture", "attempt": 1, "reason": "why", "incident_id": "i", "deadline": 5.0, "stop_step": 7,
     "settings": SETTINGS, "exclude": ["n"], "watch": 5.0, "place": "p", "proven": True, "suspected": True,
     "proof": "busy", "follows": "f", "acts_in": 5.0, "no_restart": "used_up",
-    "word": "HANG", "headlines": ["Rank 2 on vm hangs", "Rank 2 hangs"],
+    "slow_rank": 1, "word": "HANG", "headlines": ["Rank 2 on vm hangs", "Rank 2 hangs"],
 }  # fmt: skip
 JOB: Final = {"restarts": 1, "goodput": 0.5, "goodput_notes": ["x"], "started_at": 1.0, "ended_at": 9.0}
 INCIDENTS: Final = [{"action": "restart", "attempt": 1, "reason": "hang", "id": "i"}]
@@ -89,7 +89,7 @@ def test_whatever_the_monitor_says_of_it_a_job_ends_with_its_lines(job: Any, inc
         monitor_url, record, holds_monitor = "http://127.0.0.1:9", None, False
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(closing_summary, "_ask", lambda *_: (job, incidents))
+        patch.setattr(closing_summary, "_ask", lambda *_: (job, incidents, 0))
         assert closing_summary.summary(Outcome(FINISHED, 0), Discovery())  # type: ignore[arg-type]
 
 

@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import urllib.error
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from email.message import Message
@@ -33,10 +34,11 @@ from abuse.test_launcher_fuzz import changed
 from abuse.test_rank_files_fuzz import ERROR, LEARNED, REQUEST, reading, written
 from abuse.test_store_fuzz import RECORDS
 from rankwatch import launcher_requests
+from rankwatch.cli import flight_dumps, readers
 from rankwatch.cli import past as past_reader
-from rankwatch.cli import readers
 from rankwatch.contract import access, env, messages
 from rankwatch.contract.access import MonitorAccess
+from rankwatch.contract.flight import FILE
 from rankwatch.contract.rank_output import LogRequest
 from rankwatch.inprocess import rank_process, store_server
 from rankwatch.inprocess.assignment import KeepWorldSize
@@ -64,7 +66,8 @@ from rankwatch_launcher.prewarm.handle import Answer, PrewarmedWorker
 from rankwatch_launcher.prewarm.pool import PrewarmPool
 from rankwatch_launcher.schedulers.slurm_batch import LAUNCHES, LaunchHistory
 from rankwatch_launcher.shell.rank_error import read_error
-from rankwatch_launcher.stacks import collectives, formats
+from rankwatch_launcher.stacks import collectives, formats, ras_answer
+from support.fake_ras import json_answer, json_rank, missing_rank
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("launcher/rankwatch_launcher", "telemetry/rankwatch")
@@ -137,6 +140,13 @@ def flight_recorder(content: bytes, folder: Path) -> None:
     with patch.object(collectives, "query", lambda *_: content):
         for position in collectives.of_rank(folder, 0.0):
             encoded(position)
+
+
+def dumps_for_torch(content: bytes, folder: Path) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as written:
+        written.writestr(f"{FILE}0.json", content)
+    flight_dumps.write(archive.getvalue(), folder, 2)
 
 
 def stack_of_py_spy(content: bytes, _: Path) -> None:
@@ -260,9 +270,15 @@ READERS: Final[dict[str, Reader]] = {
     ),
     "stacks/collectives.py::of_rank": Reader(RECORDER, flight_recorder, NO_OBJECT),
     "stacks/formats.py::from_py_spy": Reader([THREAD], stack_of_py_spy, NO_OBJECT),
+    "stacks/capture.py::_collectives": Reader(RECORDER, flight_recorder, NO_OBJECT),
+    "stacks/ras_answer.py::report": Reader(
+        json.loads(json_answer([json_rank(0, 7, AllReduce=8), json_rank(1, 8)], [missing_rank(2, 9)])),
+        lambda c, _: encoded(ras_answer.report(c.decode(errors="replace")).bounded()), NO_OBJECT
+    ),
     "stacks/collectives.py::from_flight_recorder": Reader(RECORDER, flight_recorder, NO_OBJECT),
     "stacks/formats.py::frame": Reader([THREAD], stack_of_py_spy, NO_OBJECT),
     "stacks/formats.py::main_thread": Reader([THREAD], main_thread, NO_OBJECT),
+    "cli/flight_dumps.py::write": Reader(RECORDER, dumps_for_torch, NO_OBJECT),
     "cli/past.py::_read": Reader({"url": "http://127.0.0.1:9"}, facts_of_a_reader),
     "cli/readers.py::running": Reader(
         {"url": "http://127.0.0.1:9", "token": "t", "host": "elsewhere", "written": 1.0}, reader_of_a_record

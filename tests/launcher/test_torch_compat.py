@@ -120,8 +120,14 @@ def test_error_files_of_many_attempts_stay_only_where_somebody_asked_for_a_folde
 
 
 LAUNCHER = Path(torch_compat.__file__).parent
-OTHERS_NAMES = {"_fields", *dir(argparse), *dir(argparse.ArgumentParser()), *dir(argparse.ArgumentParser()._optionals)}
-"""Private names of the standard library: of a named tuple, and of argparse."""
+OTHERS_NAMES = {
+    "_fields",
+    "_PATTERN",
+    *dir(argparse),
+    *dir(argparse.ArgumentParser()),
+    *dir(argparse.ArgumentParser()._optionals),
+}
+"""Private names of the standard library, of a named tuple and of argparse, and the end of one of Slurm's variables."""
 OF_REPORTS = {"_all_gather_base", "_allgather_base", "_reduce_scatter_base", "_worker_loop"}
 """Words in dumps and stacks, which the launcher reads and does not call."""
 

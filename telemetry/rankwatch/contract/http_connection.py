@@ -187,7 +187,7 @@ class TimedResponse(http.client.HTTPResponse):
 class _TimedReader(io.RawIOBase):
     def __init__(self, file: Any, sock: socket.socket, seconds: float) -> None:
         self._file, self._raw, self._sock = file, file.raw, sock
-        self._until = time.monotonic() + seconds
+        self._until, self._silence = time.monotonic() + seconds, sock.gettimeout()
 
     def readable(self) -> bool:
         return True
@@ -196,7 +196,7 @@ class _TimedReader(io.RawIOBase):
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
-        self._sock.settimeout(left)
+        self._sock.settimeout(left if self._silence is None else min(left, self._silence))
         read: int | None = self._raw.readinto(buffer)
         return read
 
