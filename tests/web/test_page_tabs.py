@@ -506,7 +506,7 @@ def test_an_order_that_follows_a_look_is_marked_as_proposed_and_chosen_by_a_pers
     excluding.check()
     expect(excluding).to_have_accessible_description(re.compile(re.escape(remain)))
     expect(kinds.get_by_role("radio", name="Stop now")).to_have_accessible_description(
-        "The ranks are ended at once, without saving. No checkpoint is known: all steps may be lost."
+        "The ranks are ended at once, without saving. Another launch begins again at step 0."
     )
     boxes = page.get_by_role("group", name="Nodes")
     expect(boxes.get_by_role("checkbox", name="n1-17 (host-1)")).to_be_checked()

@@ -49,7 +49,7 @@ test("the consequence of an order is stated", () => {
   assert.match(consequence("restart", job, ""), /all 512 ranks are ended and restarted as attempt 3\. The restart loses up to 45 steps\. .*1 of 3 restarts/);
   assert.match(consequence("restart_excluding_node", job, "node-7"), /without node-7/);
   assert.match(consequence("capture", job, ""), /The ranks are left as they are/);
-  assert.match(consequence("stop", job, ""), /without saving\. To launch it again loses up to 45 steps/);
+  assert.match(consequence("stop", job, ""), /without saving\. Another launch loses up to 45 steps/);
 });
 
 test("every action stands in one kind, those that end the job in the last", () => {

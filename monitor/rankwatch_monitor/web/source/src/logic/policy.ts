@@ -92,7 +92,7 @@ export type ActionName = "capture" | "restart" | "restart_excluding_node" | "sav
 export function consequence(action: ActionName, job: Pick<JobSummary, "restart_loses" | "world_size" | "attempt" | "restarts" | "max_restarts">, left: string): string {
   const ranks = job.world_size === 1 ? "its one rank" : `all ${count(job.world_size)} ranks`;
   const again = `Stacks are captured, then ${ranks} are ended and restarted as attempt ${job.attempt + 1}`;
-  const lost = job.restart_loses === "" ? "" : `${action === "stop" ? "To launch it again" : "The restart"} ${job.restart_loses}.`;
+  const lost = job.restart_loses === "" ? "" : `${action === "stop" ? "Another launch" : "The restart"} ${job.restart_loses}.`;
   const over = "The job ends and is not restarted.";
   const budget = `The job has used ${job.restarts} of ${job.max_restarts} restarts.`;
   switch (action) {

@@ -123,6 +123,7 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
                       {name === recommended?.action && <span class="tag">proposed{name === "restart_excluding_node" && `: without ${leftOut([], recommended.ranks.join(","), active)}`} {recommended.condition}</span>}
                       {meanings[name] && <small>{capital(meanings[name])}.</small>}
                       {name === "restart_excluding_node" && <Remaining left={remaining(nodes, ranks, launchers)} />}
+                      {name === "stop" && job.restart_loses !== "" && <small class={job.checkpoint === null ? "all-lost" : undefined}>Another launch {job.restart_loses}.</small>}
                     </span>
                   </span>
                 ))}
