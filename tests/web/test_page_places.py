@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Cause, ScoreReference
@@ -61,10 +61,10 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
     rows = page.get_by_role("region", name=re.compile("^Ranks of")).get_by_role("row")
     expect(rows.nth(1)).to_contain_text("hung")
     expect(rows.nth(1)).to_contain_text("81 °C, 0 % busy, throttled: thermal")
-    expect(page.locator(".todo .what")).to_have_text(
+    expect(page.locator(".of-job .what")).to_have_text(
         re.compile(r"one: Restart the ranks: nothing restarts them by itself\. If it hangs again, restart without")
     )
-    expect(page.locator(".todo .what a")).to_have_attribute("href", "#/jobs/one")
+    expect(page.locator(".of-job .what a")).to_have_attribute("href", "#/jobs/one")
     expect(page.get_by_text("Launcher node-1, process 10: active; last message")).to_be_visible()
     incidents = page.locator(".named")
     incidents.get_by_role("link", name=re.compile("Rank 2")).click()
@@ -87,26 +87,24 @@ def test_a_silent_launcher_a_job_that_ended_and_ranks_that_are_alike_are_stated_
     hung.now = over.now = silent.now
     stage(script, [silent, hung, over])
     page.goto(f"{monitor_url}/#/nodes/host-1")
-    jobs = page.locator(".node-jobs tbody")
-    expect(page.locator(".node-jobs thead")).to_have_count(1)
-    expect(jobs.filter(has_text="silent").locator(".why p")).to_have_text(
-        [re.compile("^Node host-1 has not been heard; its 8 ranks and its launcher are silent$")]
+    jobs = page.locator(".node-jobs tbody tr")
+
+    def of(job: str) -> Locator:
+        return jobs.filter(has=page.locator(".job .code", has_text=re.compile(f"^{job}$")))
+
+    expect(jobs).to_have_count(3)
+    expect(of("silent").locator(".why p")).to_have_text(
+        "Node host-1 has not been heard; its 8 ranks and its launcher are silent"
     )
-    page.get_by_text("3 launchers here").click()
     expect(page.locator(".of-launchers .gone")).to_have_text(
         re.compile(r"^Launcher node-1, process 10: last state active, not heard for 2\d\u202fs \(since .*\)\.$")
     )
-    alike = jobs.filter(has=page.locator(".troubled .rank-mark")).filter(has_text="show 7")
-    expect(alike.locator("th.ranks")).to_have_text(["13", "8–12, 14, 15"])
-    expect(alike.locator("tr").last).to_contain_text(re.compile("60–62.°C, 640.W"))
-    alike.get_by_role("button", name="7 alike: show each").click()
-    each = jobs.filter(has_text="One line for ranks")
-    expect(each.locator("th.ranks")).to_have_text(["13", "8", "9", "10", "11", "12", "14", "15"])
-    each.get_by_role("button", name="One line for ranks that are alike").click()
-    expect(alike.locator("th.ranks")).to_have_count(2)
-    expect(page.locator(".node-jobs h2")).to_have_text("Jobs here 2 now, 1 over; those in trouble first")
-    ended = page.locator(".node-jobs [data-over]")
-    expect(ended).to_contain_text(re.compile("finished(\\d+\u202fs|just now).*8–15.*show 8"))
+    expect(of("hung").locator(".standing-of")).to_have_text(
+        [re.compile("hung 13$"), re.compile("waiting 8–12, 14, 15$")]
+    )
+    expect(of("hung")).to_contain_text(re.compile("60–62.°C, 640.W"))
+    expect(page.locator(".node-jobs h2")).to_have_text("Jobs here 2 now, those in trouble first")
+    expect(page.locator(".node-jobs [data-over]")).to_contain_text(re.compile("(\\d+\u202fs|just now).*finished 8–15"))
     expect(page.get_by_text("Launcher node-1, process 10: active; ended: finished.")).to_be_visible()
 
 
@@ -176,16 +174,13 @@ def test_what_to_do_on_a_node_names_job_and_process_and_fills_the_button_that_it
     expect(page.locator(".job-state")).to_have_text(re.compile("^suspect Ranks report in 3 of 3 jobs"))
     todo = page.get_by_role("region", name="What to do about this node")
     expect(todo.locator(".run", has_text="py-spy")).to_contain_text("rank 3 of one")
-    of_jobs = page.get_by_role("region", name="What to do about its jobs")
+    of_jobs = page.locator("details", has_text="What to do about 3 jobs here").first
     expect(of_jobs.get_by_role("button", name="Restart without host-1 … (one)")).to_have_class("go")
-    waits = of_jobs.locator(".of-job", has_text="again")
+    waits = of_jobs.locator("details .of-job")
     expect(waits).to_be_hidden()
     of_jobs.get_by_text("Nothing to do yet in job again").click()
     expect(waits).to_contain_text(re.compile(r"until \d\d:\d\d:\d\d( UTC)?: the launchers restart the ranks"))
     expect(of_jobs.get_by_role("link", name="Runbook")).to_have_attribute("href", "/manual/runbook.html")
-    order = [each.get_attribute("aria-label") for each in page.locator(".place > section").all()]
-    assert order[0] == "What to do about this node"
-    assert order[2] == "What to do about its jobs", "the GPUs stand between both"
 
 
 def test_a_node_uses_the_width_of_the_screen(page: Page, monitor_url: str, staged: Script) -> None:
