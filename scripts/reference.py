@@ -155,11 +155,15 @@ Made by `python scripts/reference.py` from the application; a test fails when it
 
 | Field of a job | Meaning |
 |---|---|
-| `headline`, `trouble_since` | what is wrong, since when (unix seconds) |
+| `headline`, `title`, `since` | what is wrong in 90 and in 160 characters, since when (unix seconds) |
+| `tone` | `bad`: a person is needed; `waits`: what is needed follows; `warns`: it trains, with a loss; `calm`; `over` |
+| `next` | what follows by itself: `text`, and when it is `due` |
+| `idle`, `lost` | ranks that complete no step; `seconds` that the incident costs each of `gpus`, growing from `since` |
+| `restart_loses` | what a restart loses, as a clause |
 | `advice` | what a person should do: `text`, `steps`, `orders` (`proposed`, `condition`), `waits` and `until`, \
 `otherwise`, `alternatives`, `runbook`, `rule` |
 | `checkpoint` | the last save: `step` (the least possible until loaded: `exact`), `at` |
-| `recovering_since`, `last_heard` | since when it restarts; of a lost job, its last report |
+| `last_heard` | of a lost job, its last report |
 | `steps_lost`, `steps_at_risk`, `steps_thrown_away` | not done again; after the last checkpoint; of all restarts |
 | `step_seconds`, `iteration_before` | the usual time of a step; the furthest step before an open incident |
 | `no_restart`, `repeated` | of a failed job: why no restart followed; a crash that came several times alike |

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -25,9 +26,15 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
+PARTS = "why share details digest named of-launchers of-jobs gpus"
+OPEN = "" if os.environ.get("RANKWATCH_SCREENSHOTS") else f"localStorage.setItem('rankwatch.open', '{PARTS}')"
+"""What a page that was looked at before has open: all that folds, but for pictures."""
+
+
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.add_init_script(OPEN)
     page = context.new_page()
     broken: list[str] = []
     page.on("pageerror", lambda error: broken.append(str(error)))

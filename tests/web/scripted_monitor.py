@@ -24,12 +24,13 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel
 
 from rankwatch.cli.formatting import fault
-from rankwatch.contract.enums import Action, LimitSource, RankState, VerdictKind
+from rankwatch.contract.enums import Action, JobState, LimitSource, RankState, VerdictKind
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.cause import Detection
 from rankwatch_monitor.core.incident_record import Incident, Phase, Timeline
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import downtime, phases, responses
+from rankwatch_monitor.core.views.stated import TONES
 from rankwatch_monitor.web import mount
 from support.served import served
 from web.scripted_rows import TIMEOUTS, host_of, rank_scores, straggler
@@ -323,7 +324,7 @@ def _app(script: Script) -> FastAPI:
     async def job(job_id: str) -> Any:
         if job_id not in script.jobs:
             return _problem(404, f"No job {job_id}.")
-        return script.jobs[job_id] | {"timeouts": TIMEOUTS}
+        return _stated(script.jobs[job_id]) | {"timeouts": TIMEOUTS}
 
     @get(app, "/jobs/{job_id}/goodput")
     async def goodput(job_id: str) -> Any:
@@ -397,7 +398,20 @@ def _listed(script: Script) -> list[dict[str, Any]]:
 
 def _summary(job: dict[str, Any]) -> dict[str, Any]:
     """A job without what only its own page has."""
-    return {name: value for name, value in job.items() if name not in OF_DETAIL}
+    return {name: value for name, value in _stated(job).items() if name not in OF_DETAIL}
+
+
+def _stated(job: dict[str, Any]) -> dict[str, Any]:
+    """A job with the fields of its verdict that follow from its facts."""
+    state, advice = JobState(job["state"]), job.get("advice")
+    tone = TONES[state]
+    if tone == "bad" and advice is not None and advice["waits"]:
+        tone = "waits"
+    words = job.get("headline") or job.get("reason", "")
+    several = f"All {job['world_size']} ranks make progress" if job["world_size"] > 1 else "The rank makes progress"
+    calm = several if state is JobState.RUNNING else f"The job is {state}"
+    since = job["ended_at"] if tone in ("calm", "over") else (job["ended_at"] or job["started_at"])
+    return {"tone": tone, "headline": words, "title": words or calm, "since": since} | job
 
 
 def _rank(number: int, state: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from monitor.core.scene import Scene
 from rankwatch_monitor.app import create_app
-from rankwatch_monitor.core.views import digest, group_view, job_view, node_view
+from rankwatch_monitor.core.views import digest, job_view, node_view
 from rankwatch_monitor.http import stream
 from rankwatch_monitor.service.monitor import Monitor
 from web.scene_monitor import StagedClock
@@ -33,9 +33,6 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
         below = f"/jobs/{job.id}"
         paths += [below, *(f"{below}/{each}" for each in ("ranks", "goodput", "incidents"))]
         paths += [f"{below}/incidents/{each.id}" for each in job.incidents]
-        for dimension in node_view.DIMENSIONS:
-            numbers = set(node_view.layout_column(job, dimension).tolist()) - {-1}
-            paths += [f"{below}/groups/{dimension}/{number}" for number in numbers]
         script.jobs[job.id] = job_view.summary(job, now)
         script.ranks[job.id] = ["running"] * len(job.columns)
         script.pictures[job.id] = [(kind, data) for _, kind, data in stream._events(job, now, None)]
@@ -44,19 +41,14 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
 
 
 def scripted_places(script: Script) -> None:
-    """The map of nodes, one node and one group of another job, whatever else the script has."""
+    """The map of nodes, and one node of another job, whatever else the script has."""
     scene = Scene(16, hosts=2, job_id="j", on_hang="log").run(20)
     scene.job.performance._grow(16)
     scene.job.performance.layout.pipeline_R[:16] = [rank // 8 for rank in range(16)]
     scene.hang(13).until_found()
     now = scene.now
-    node, group = (
-        node_view.one_node([scene.job], "host-1", now),
-        group_view.group(scene.job, "pipeline", 1, now),
-    )
     script.answers |= {
         "/nodes": node_view.rows(node_view.glance([scene.job], now)),
-        "/nodes/node-0": node,
-        "/jobs/j/groups/pipeline/1": group,
+        "/nodes/node-0": node_view.one_node([scene.job], "host-1", now),
         "/digest": digest.digest([scene.job], 0.0, now, now - 60, stored=True),
     }

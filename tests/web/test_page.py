@@ -31,19 +31,9 @@ def thin(text: str) -> str:
 def test_healthy_job_shows_progress(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 8)
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_text("All 8 ranks are making progress.")).to_be_visible()
-    expect(page.get_by_text("None in this job so far.")).to_be_visible()
+    expect(page.locator("p.now")).to_have_text("All 8 ranks make progress")
+    expect(page.locator(".tiles dt")).to_have_text(["Step time", "Speed", "Waiting", "Last checkpoint"])
     expect(page.locator(".verdict")).to_have_count(0)
-
-
-@pytest.mark.parametrize(("ranks", "column"), [(8, "left"), (128, "right")])
-def test_incidents_stand_below_the_ranks_where_these_leave_room(
-    page: Page, monitor_url: str, script: Script, ranks: int, column: str
-) -> None:
-    script.add("j", ["running"] * ranks)
-    page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.locator(f".{column} .ledger")).to_be_visible()
-    expect(page.locator(".ledger")).to_have_count(1)
 
 
 def test_a_healthy_job_states_what_that_rests_on_until_it_is_in_trouble(
@@ -57,8 +47,7 @@ def test_a_healthy_job_states_what_that_rests_on_until_it_is_in_trouble(
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.locator(".account")).to_have_text("A step takes 145 ms, as usual; no GPU is throttled.")
     script.hang("j", 2, "Rank 2 hangs.")
-    expect(page.get_by_text("Open incident")).to_be_visible()
-    expect(page.locator(".account")).to_have_count(0)
+    expect(page.locator(".verdict.bad")).to_be_visible()
 
 
 def test_ranks_that_stand_are_counted_before_an_incident_is_opened(
@@ -66,27 +55,26 @@ def test_ranks_that_stand_are_counted_before_an_incident_is_opened(
 ) -> None:
     script.add("j", ["running"] * 4 + ["stopped"])
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.locator("p.now")).to_have_text("No incident is open; of 5 ranks, 1 is stopped.")
+    expect(page.locator(".grid .legend")).to_contain_text("stopped 1")
     script.ranks["j"] = ["running"] * 5
-    expect(page.locator("p.now")).to_have_text("All 5 ranks are making progress.")
+    expect(page.locator("p.now")).to_have_text("All 5 ranks make progress")
 
 
 def test_job_without_a_step_shows_no_progress(page: Page, monitor_url: str, script: Script) -> None:
-    reason = "No step has completed yet: the first rank reported at"
-    local = page.evaluate("new Date(new Date().setUTCHours(14, 3, 5)).toLocaleTimeString('en-GB', {hour12: false})")
-    script.add("j", ["running"] * 8, iteration=None, verdict="no_step", reason=f"{reason} 14:03:05 UTC.")
+    reason = "No step has completed yet: its ranks report"
+    script.add("j", ["running"] * 8, iteration=None, verdict="no_step", reason=reason)
     page.goto(monitor_url)
-    expect(page.get_by_text("One job, no step completed yet")).to_be_visible()
+    expect(page.get_by_role("heading", name="1 slow")).to_be_visible()
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.locator("p.now")).to_have_text(f"{reason} {local}.")
-    expect(page.get_by_role("status")).to_have_text(f"Job j-name: no step. {reason} {local}.")
-    expect(page.get_by_text("making progress")).to_have_count(0)
+    expect(page.get_by_role("heading", name=reason)).to_be_visible()
+    expect(page.get_by_role("status")).to_have_text(f"Job j-name: no step. {reason}.")
+    expect(page.get_by_text("make progress")).to_have_count(0)
 
 
 def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 4)
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
+    expect(page.locator("p.now")).to_have_text("All 4 ranks make progress")
 
     script.hang("j", 2, REASON)
     expect(page.get_by_role("heading", name=REASON)).to_be_visible()
@@ -96,9 +84,8 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
         "rank 2",
         "node-0, behind",
         "step",
-        "10.2\u202fs when detected, limit 10\u202fs",
+        "10.2\u202fs when detected",
         "restart",
-        "so far",
     ):
         expect(answers).to_contain_text(words)
     groups = page.locator(".stacks .group")
@@ -108,8 +95,9 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
     expect(page.locator(".ranks tbody tr").first).to_contain_text("culprit")
 
     script.heal("j")
+    page.locator(".recent a").click()
     expect(page.get_by_text("Restarted as attempt 2.")).to_be_visible()
-    expect(page.locator(".answers")).to_contain_text(thin("of it 3.0 s of training lost (3 steps)"))
+    expect(page.locator(".row")).to_contain_text("3 steps repeated")
     expect(page.locator(".phases li")).to_have_text(
         [
             re.compile(thin(r"^Detect10\.2 sof which 10 s is the limitdetected [\d:]+$")),
@@ -119,7 +107,7 @@ def test_hang_and_recovery_are_shown_live(page: Page, monitor_url: str, script: 
             thin("Lost steps3.0 s3 steps, the first counts as Recover"),
         ]
     )
-    expect(page.locator(".verdict.open")).to_have_count(0)
+    expect(page.locator(".verdict.bad")).to_have_count(0)
 
 
 def test_news_of_the_stream_outlive_an_older_answer(page: Page, monitor_url: str, script: Script) -> None:
@@ -127,7 +115,7 @@ def test_news_of_the_stream_outlive_an_older_answer(page: Page, monitor_url: str
     held: list[tuple[Route, APIResponse]] = []
     page.route("**/api/v1/jobs/j/incidents", lambda route: held.append((route, route.fetch())))
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
+    expect(page.locator("p.now")).to_have_text("All 4 ranks make progress")
     deadline = time.monotonic() + 15
     while not held:  # the answer is to be made before the hang, and not to arrive; routes run while the page is asked
         assert time.monotonic() < deadline, "the page does not ask for the incidents"
@@ -148,14 +136,13 @@ def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Sc
     script.add("j", ["running"] * 4)
     incident = script.suspect("j", 2, REASON)
     script.jobs["j"]["advice"] = advised("", awaited="Rankwatch restarts the ranks", until=incident["acts_at"])
+    script.jobs["j"] |= {"next": {"text": "restart in", "due": incident["acts_at"]}, "since": incident["opened_at"]}
     page.goto(f"{monitor_url}/#/jobs/j")
-    suspicion = page.get_by_role("region", name="Suspected incident")
-    expect(suspicion).to_contain_text("Suspected")
+    suspicion = page.locator(".verdict.waits")
+    expect(suspicion).to_contain_text("suspected")
     expect(suspicion.get_by_role("heading", name=REASON)).to_be_visible()
-    due = page.evaluate(
-        "seconds => new Date(seconds * 1000).toLocaleTimeString('en-GB', {hour12: false})", incident["acts_at"]
-    )
-    expect(suspicion).to_contain_text(f"until {due}: Rankwatch restarts the ranks")
+    expect(suspicion.locator(".row")).to_contain_text(re.compile(r"restart in 0:\d\d"))
+    expect(suspicion.locator(".clock")).to_be_visible()
     expect(suspicion.locator(".phases li")).to_have_text(
         [
             re.compile("Detect.*of which 10.s is the limit"),
@@ -165,11 +152,10 @@ def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Sc
     expect(page.locator(".ranks tbody tr").first).to_contain_text("suspect")
     expect(page.locator(".ledger li")).to_contain_text("suspected")
     expect(page).to_have_title("suspected: j-name · Rankwatch")
-    expect(page.locator(".verdict.open")).to_have_count(0)
 
+    script.jobs["j"] |= {"advice": None, "next": None}
     script.confirm("j")
-    expect(page.get_by_role("region", name="Open incident")).to_contain_text(REASON)
-    expect(page.locator(".verdict.suspected")).to_have_count(0)
+    expect(page.locator(".verdict.bad")).to_contain_text(REASON)
     expect(page.locator(".ranks tbody tr").first).to_contain_text("culprit")
 
 
@@ -177,13 +163,13 @@ def test_a_suspicion_that_resolved_stays_in_the_list_only(page: Page, monitor_ur
     script.add("j", ["running"] * 4)
     script.suspect("j", 2, REASON)
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.locator(".verdict.suspected")).to_be_visible()
+    expect(page.locator(".verdict.waits")).to_be_visible()
     script.go_on("j")
     expect(page.locator(".ledger li")).to_contain_text("resumed by itself")
     expect(page.locator(".verdict")).to_have_count(0)
     page.locator(".ledger li a").click()
-    expect(page.locator(".verdict")).to_contain_text("resumed by itself")
-    expect(page.locator(".answers")).to_contain_text("Planned action")
+    expect(page.locator(".verdict")).to_contain_text("the ranks went on by themselves", ignore_case=True)
+    expect(page.locator(".answers")).to_contain_text("Action not taken")
 
 
 def test_limits_are_shown_with_where_they_come_from(page: Page, monitor_url: str, script: Script) -> None:
@@ -213,34 +199,18 @@ def test_where_the_time_went_is_shown_and_read_again_when_an_incident_moves(
     script.account("j", 0.912, productive=6566.0, lost_steps=72.0, hang=43.6, startup=518.0, down=0.0)
     page.goto(f"{monitor_url}/#/jobs/j")
     section = page.locator(".goodput")
-    expect(section.locator(".facts")).to_contain_text(thin("91.2 %"))
-    expect(section.locator(".facts")).to_contain_text(thin("Last hour97.1 %"))
+    expect(section.locator("h2")).to_contain_text(thin("last hour: 97.1 %"))
     expect(section.get_by_role("img")).to_have_attribute(
         "aria-label", re.compile("kept steps 91.2.%; start-up 7.2.%; ")
     )
     legend = section.get_by_role("list", name="Time by purpose").get_by_role("listitem")
     expect(legend).to_have_count(4)
     expect(legend.first).to_contain_text(thin("kept steps 1 h 49 min"))
-    figures = [
-        "section over its limit",
-        "10.2 s",
-        "1.1 s",
-        "4.0 s",
-        "6.5 s",
-        "3.0 s",
-        "24.8 s",
-        "open",
-    ]
-    expect(section.locator("tbody td")).to_have_text([thin(each) for each in figures])
-
     before = script.goodput_readings
     script.heal("j")
     script.account("j", 0.5, productive=50.0, restart=50.0)
-    expect(section.locator(".facts")).to_contain_text(thin("50.0 %"), timeout=9000)  # sooner than its turn of 10 s
-    expect(section.locator("tbody")).to_contain_text("Restarted as attempt 2.")
+    expect(legend).to_have_count(2, timeout=9000)  # sooner than its turn of 10 s
     assert script.goodput_readings - before <= 2
-    section.get_by_role("rowheader").get_by_role("link").click()
-    expect(page).to_have_url(f"{monitor_url}/#/jobs/j/incidents/i1")
 
 
 def test_a_monitor_that_keeps_no_accounts_costs_only_that_part(page: Page, monitor_url: str, script: Script) -> None:
@@ -249,7 +219,7 @@ def test_a_monitor_that_keeps_no_accounts_costs_only_that_part(page: Page, monit
     expect(page.get_by_text("Limits in force")).to_be_visible()
     with page.expect_response("**/goodput"):
         page.reload()
-    expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
+    expect(page.locator("p.now")).to_have_text("All 4 ranks make progress")
     expect(page.locator(".goodput")).to_have_count(0)
 
 
@@ -261,9 +231,8 @@ def test_a_failed_job_states_why_before_it_reports_its_last_incident(
     script.heal("j")
     script.jobs["j"] |= {"state": "failed", "reason": "The restart budget of 3 is used up.", "ended_at": 1.0}
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.locator(".now")).to_have_text("The restart budget of 3 is used up.")
-    expect(page.get_by_role("heading", name="Ranks when the job ended")).to_be_visible()
-    expect(page.get_by_role("heading", name=REASON)).to_be_visible()
+    expect(page.locator(".verdict h2").first).to_contain_text("The restart budget of 3 is used up.")
+    expect(page.locator(".attempts")).to_contain_text("attempt 1")
 
 
 def test_an_incident_has_an_address_of_its_own(page: Page, monitor_url: str, script: Script) -> None:
@@ -271,7 +240,7 @@ def test_an_incident_has_an_address_of_its_own(page: Page, monitor_url: str, scr
     script.hang("j", 1, REASON)
     script.heal("j")
     page.goto(f"{monitor_url}/#/jobs/j/incidents/i1")
-    expect(page.get_by_text("Past incident")).to_be_visible()
+    expect(page.get_by_role("region", name="Past incident")).to_be_visible()
     expect(page.locator(".head .tag")).to_have_text("as of now")
     page.get_by_role("link", name="Show the job as it is now").click()
     expect(page.locator(".head .tag")).to_have_count(0)
@@ -343,10 +312,10 @@ def test_a_token_in_the_address_is_exchanged_for_a_cookie_and_kept_nowhere(
     script.token = "sesame"
     script.add("j", ["running"])
     page.goto(f"{monitor_url}/?token=sesame#/jobs/j")
-    expect(page.get_by_text("The rank is making progress.")).to_be_visible()
+    expect(page.locator("p.now")).to_have_text("The rank makes progress")
     expect(page).to_have_url(f"{monitor_url}/#/jobs/j")
     page.reload()
-    expect(page.get_by_text("The rank is making progress.")).to_be_visible()
+    expect(page.locator("p.now")).to_have_text("The rank makes progress")
     assert script.seen_tokens == {None}
     assert not any("sesame" in query for query in script.seen_queries)
     assert "sesame" not in page.evaluate("JSON.stringify([sessionStorage, localStorage, document.cookie])")
@@ -361,19 +330,19 @@ def test_without_the_token_the_page_asks_for_it(page: Page, monitor_url: str, sc
     expect(page.get_by_role("alert")).to_have_text("Rejected by the monitor: the token is wrong.")
     page.get_by_label("Token").fill("sesame")
     page.get_by_role("button", name="Open the page").click()
-    expect(page.get_by_text("The rank is making progress.")).to_be_visible()
+    expect(page.locator("p.now")).to_have_text("The rank makes progress")
 
 
 def test_a_lost_monitor_is_shown_and_reconnected(page: Page, script: Script) -> None:
     script.add("j", ["running"] * 4)
     with serving(script) as url:
         page.goto(f"{url}/#/jobs/j")
-        expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible()
+        expect(page.locator("p.now")).to_have_text("All 4 ranks make progress")
     expect(page.get_by_role("alert")).to_contain_text("No connection to the monitor for")
     expect(page.get_by_role("alert")).to_contain_text("Training does not depend on the monitor.")
     script.jobs["j"]["iteration"] = 2000
     with serving(script, port=int(url.rsplit(":", 1)[1])):
-        expect(page.get_by_text("2,000")).to_be_visible(timeout=15_000)
+        expect(page.locator(".tiles")).to_contain_text("2,000", timeout=15_000)
         expect(page.get_by_role("alert")).to_have_count(0)
 
 
@@ -383,7 +352,7 @@ def test_an_unknown_job_is_reported(page: Page, monitor_url: str, script: Script
     expect(page.get_by_text("Live", exact=True)).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
     script.add("nope", ["running"] * 4)
-    expect(page.get_by_text("All 4 ranks are making progress.")).to_be_visible(timeout=15_000)
+    expect(page.locator("p.now")).to_have_text("All 4 ranks make progress", timeout=15_000)
 
 
 def test_a_job_of_another_monitor_stands_in_the_list_and_its_page_states_where_it_is(

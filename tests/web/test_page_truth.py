@@ -34,18 +34,18 @@ def opened(page: Page, url: str, job: str = "j") -> None:
 def test_a_frozen_monitor_is_shown_and_no_figure_stays(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 4)
     opened(page, monitor_url)
-    expect(page.locator(".head")).to_contain_text("3.20")
+    expect(page.locator(".tiles")).to_contain_text("3.20")
     script.frozen = True
     expect(page.locator(".pulse")).to_have_text(UNKNOWN)
     expect(page.get_by_role("alert")).to_contain_text("No connection to the monitor for")
-    expect(page.locator(".head .facts")).to_contain_text(re.compile(r"Speedunknownsince \d\d:\d\d:\d\d"))
-    expect(page.locator(".head .facts")).not_to_contain_text("3.20")
-    expect(page.get_by_text(re.compile(r"^Unknown since .* Before: All 4 ranks are making progress"))).to_be_visible()
+    expect(page.locator(".details .facts")).to_contain_text(re.compile(r"Speedunknownsince \d\d:\d\d:\d\d"))
+    expect(page.locator(".details .facts")).not_to_contain_text("3.20")
+    expect(page.get_by_text(re.compile(r"^Unknown since .* Before: All 4 ranks make progress"))).to_be_visible()
     expect(page).to_have_title("unknown: j-name · Rankwatch")
 
     script.frozen = False
     expect(page.get_by_text("Live", exact=True)).to_be_visible(timeout=15_000)
-    expect(page.locator(".head")).to_contain_text("3.20")
+    expect(page.locator(".tiles")).to_contain_text("3.20")
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
@@ -63,7 +63,7 @@ def test_ages_are_those_of_the_monitor_s_clock(page: Page, monitor_url: str, scr
     script.ahead = 7200.0
     script.add("j", ["running"] * 4, started_at=time.time() + 7200 - 65)
     opened(page, monitor_url)
-    expect(page.locator(".head .facts")).to_contain_text(re.compile(r"Up1.min"))
+    expect(page.locator(".details .facts")).to_contain_text(re.compile(r"Up1.min"))
 
 
 def test_an_older_monitor_without_clock_events_is_live(page: Page, monitor_url: str, script: Script) -> None:
@@ -111,7 +111,7 @@ def test_a_real_monitor_that_is_stopped(page: Page, monitor: RunningMonitor) -> 
     os.kill(monitor.pid, signal.SIGSTOP)
     try:
         expect(page.locator(".pulse")).to_have_text(UNKNOWN)
-        expect(page.locator(".head .facts")).to_contain_text(re.compile(r"Speedunknownsince"))
+        expect(page.locator(".details .facts")).to_contain_text(re.compile(r"Speedunknownsince"))
     finally:
         os.kill(monitor.pid, signal.SIGCONT)
     expect(page.get_by_text("Live", exact=True)).to_be_visible(timeout=15_000)

@@ -1,4 +1,4 @@
-"""Reads nodes over all jobs, and groups of a job's parallel layout."""
+"""Reads nodes over all jobs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import asyncio
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
 
-from rankwatch_monitor.core.views import group_view, node_view, responses
+from rankwatch_monitor.core.views import node_view, responses
 from rankwatch_monitor.http.auth import grant_of
 from rankwatch_monitor.http.unchanged import answer
 from rankwatch_monitor.service.monitor import Monitor
 
 
 def node_routes(monitor: Monitor) -> APIRouter:
-    """``GET /nodes``, ``GET /nodes/{host}`` and ``GET /jobs/{id}/groups/{dimension}/{number}``."""
+    """``GET /nodes`` and ``GET /nodes/{host}``."""
     routes = APIRouter(tags=["jobs"])
 
     @routes.get(
@@ -35,14 +35,6 @@ def node_routes(monitor: Monitor) -> APIRouter:
         found = node_view.one_node(jobs, host, monitor.clock.now(), monitor.host_activity)
         if found is None:
             raise HTTPException(404, f"no job runs on node {host[:200]!r}, and no incident named it")
-        return found
-
-    @routes.get("/jobs/{job_id}/groups/{dimension}/{number}", summary="One group of a job's parallel layout")
-    async def group(job_id: str, dimension: responses.Dimension, number: int) -> responses.GroupDetail:
-        job, now = monitor.job(job_id), monitor.clock.now()
-        found = group_view.group(job, dimension, number, now, monitor.host_activity)
-        if found is None:
-            raise HTTPException(404, f"no rank of job {job_id!r} is at {node_view.group_name(dimension, number)}")
         return found
 
     return routes

@@ -19,7 +19,7 @@ from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
-from rankwatch_monitor.core.views import downtime, incident_view, job_view, phases, verdict
+from rankwatch_monitor.core.views import downtime, incident_view, job_view, phases
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding
 
@@ -101,7 +101,6 @@ class Snapshot:
 
 def snapshot(job: Job, now: float, activity: HostActivity | None = None) -> Snapshot:
     """The job as publishers show it at ``now`` (unix seconds); ``activity``: from which hosts all jobs are heard."""
-    state, reason = verdict.job_state(job, now)
     performance, found = job.performance, finding(job, now)
     scores = performance.scores
     summary = job_view.summary(job, now, activity)
@@ -110,16 +109,16 @@ def snapshot(job: Job, now: float, activity: HostActivity | None = None) -> Snap
         job_id=job.id,
         name=job.name,
         created_at=job.created_at,
-        state=state,
-        reason=reason,
+        state=summary["state"],
+        reason=summary["reason"],
         world_size=job.world_size,
         attempt=job.attempt,
         restarts=job.restarts,
-        iteration=verdict.step(job),
-        goodput=verdict.goodput(job),
+        iteration=summary["iteration"],
+        goodput=summary["goodput"],
         report_interval=job.policy.report_interval,
         policy=job.policy.to_json(),
-        verdict=str(found.verdict),
+        verdict=str(summary["verdict"]),
         verdict_reason=found.reason,
         spreads=_spreads(scores) if scores is not None else {},
         lateness=_lateness(_reduced(np.max, scores.lateness_R)) if scores is not None else None,

@@ -83,6 +83,29 @@ def gpu_time(seconds: float) -> str:
     return f"{hours:,.{0 if hours >= 99.95 else 1 if hours >= 9.995 else 2}f} GPU-hours"
 
 
+def verdict_row(verdict: Mapping[str, Any], now: float) -> str:
+    """The figures of a verdict: ``since 14:37:31 UTC (18.2 s), 4 ranks idle, 1.1 GPU-minutes lost, restart in 43 s``.
+
+    Args:
+        verdict: as the API has it.
+        now: unix seconds.
+    """
+    since, lost, follows = verdict["since"], verdict["lost"], verdict["next"]
+    parts = []
+    if since is not None:
+        age = duration(max(0.0, now - since))
+        parts.append(f"at {when(since)}" if verdict["ended_at"] is not None else f"since {when(since)} ({age})")
+    if verdict["idle"]:
+        parts.append(f"{count(verdict['idle'], 'rank')} idle")
+    if lost is not None:
+        grown = 0.0 if lost["since"] is None else max(0.0, now - lost["since"])
+        parts.append(f"{gpu_time((lost['seconds'] + grown) * lost['gpus'])} lost")
+    if follows is not None:
+        due = "" if follows["due"] is None else f" {duration(max(0.0, follows['due'] - now))}"
+        parts.append(f"{follows['text']}{due}")
+    return ", ".join(parts)
+
+
 def pace(steps_per_second: float) -> str:
     """``3.20 steps/s``, ``12.5 s a step``, or ``0 steps/s``."""
     if steps_per_second <= 0:

@@ -16,7 +16,7 @@ from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.cli.formatting import fault, printable, refit, when
 from rankwatch.cli.incidents import log_report, whole
 from rankwatch.cli.parser import Parser
-from rankwatch.cli.status.render import advice_lines, details_line, incident_lines, state_lines
+from rankwatch.cli.status.render import details_line, incident_lines, state_lines
 from rankwatch.cli.terminal import Terminal, terminal_of
 from rankwatch.monitor_client import MonitorClient, path_of
 
@@ -42,9 +42,9 @@ def why(argv: Sequence[str]) -> int:
             if arguments.json:
                 return json.dumps({**answer, "state": shown["state"], "incident": incident}, indent=2) + "\n"
             terminal = terminal_of(sys.stdout)
-            lines = [] if arguments.at is not None else standing(shown, incident, terminal)
+            lines = [] if arguments.at is not None else standing(shown, incident, terminal, client.now())
             if arguments.at is None and not lines:
-                lines = slow_lines(shown, terminal)
+                lines = slow_lines(shown, terminal, client.now())
         except (KeyError, TypeError, AttributeError):
             raise client.not_a_monitor() from None
         return "".join(f"{line}\n" for line in lines) + text(answer, terminal)
@@ -66,25 +66,23 @@ def _ended_it(incident: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
     return job["state"] == "failed" and bool(incident["closed_at"] >= job["ended_at"])
 
 
-def standing(job: Mapping[str, Any], incident: Mapping[str, Any] | None, terminal: Terminal) -> list[str]:
+def standing(job: Mapping[str, Any], incident: Mapping[str, Any] | None, terminal: Terminal, now: float) -> list[str]:
     """Why a job stands or has failed, above its step times: state, incident, logs; empty: it does not."""
     if incident is None and job["state"] not in ("lost", "failed"):
         return []
-    lines = state_lines(job, terminal)
+    lines = state_lines(job, terminal, now)
     if incident is not None:
         lines += ["", f"INCIDENT {fault(incident['kind'])}, opened {when(incident['opened_at'])}"]
-        lines += incident_lines(incident, terminal, job["reason"]) + details_line(incident, terminal)
+        lines += incident_lines(incident, terminal, titled=True) + details_line(incident, terminal)
         lines += log_report(incident)
     return [*lines, "", "STEP TIMES"]
 
 
-def slow_lines(job: Mapping[str, Any], terminal: Terminal) -> list[str]:
+def slow_lines(job: Mapping[str, Any], terminal: Terminal, now: float) -> list[str]:
     """Which rank makes a job slow and what to do about it, above its step times; empty: it is not slow."""
     if not (job.get("advice") or {}).get("slow"):
         return []
-    which = terminal.wrapped(str(job.get("headline") or ""), "  ")
-    state = state_lines({**job, "advice": None}, terminal)
-    return [*state, *which, *advice_lines(job, terminal), "", "STEP TIMES"]
+    return [*state_lines(job, terminal, now), "", "STEP TIMES"]
 
 
 def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:

@@ -14,7 +14,7 @@ from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.straggler_detector import NAMED
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.core.views.account import account
-from rankwatch_monitor.core.views.trouble import trouble_since
+from rankwatch_monitor.core.views.stated import stated
 from rankwatch_monitor.core.views.verdict import job_state
 from rankwatch_monitor.publish.text.scores_report import scores_text
 from rankwatch_monitor.store import codec, performance_codec
@@ -118,7 +118,7 @@ def test_a_suspected_rank_is_no_trouble_and_is_forgotten() -> None:
     job = Ranks(4).run(10).run(2, slower(1, HOST, 0.3))
     assert job_view.summary(job.job, job.now)["verdict"] == "suspected"
     assert (job_state(job.job, job.now), job.log) == ((JobState.RUNNING, ""), [])
-    assert trouble_since(job.job, JobState.RUNNING, job.now) is None
+    assert stated(job.job, job.now)["since"] is None
     job.run(1)
     assert (job.performance.late, job_view.summary(job.job, job.now)["verdict"]) == (None, "healthy")
 

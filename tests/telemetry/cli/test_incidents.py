@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 
 from rankwatch.cli import incidents as module
-from rankwatch.cli.formatting import _FAULTS, of_it_lost
+from rankwatch.cli.formatting import of_it_lost
 from rankwatch.cli.incidents import incident_report, incidents, table
 from rankwatch.cli.terminal import Terminal
-from rankwatch.contract.enums import VerdictKind
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
@@ -124,7 +121,10 @@ def test_lines_fit_and_names_cannot_steer_the_terminal() -> None:
         "phase": "detected",
         "confirmed": False,
         "reason": "word " * 50,
-        "culprits": [{"rank": r, "host": "h\x07", "class": "behind", "reason": ""} for r in range(20)],
+        "culprits": [
+            {"rank": r, "host": "h\x07", "class": "behind", "reason": "", "cause": {"kind": "behind"}}
+            for r in range(20)
+        ],
         "action": "log",
         "action_reason": "",
         "outcome": "",
@@ -168,10 +168,3 @@ def test_collectives_are_sentences() -> None:
         "  3 ranks (0-1, 3) wait in all_reduce number 65 of group default_pg",
         "  rank 2 has completed all_reduce number 64 of group default_pg and entered no other",
     ]
-
-
-def test_kinds_of_faults_are_called_as_on_the_page() -> None:
-    source = Path(__file__).parents[3] / "monitor/rankwatch_monitor/web/source/src/logic/incidents.ts"
-    (table_of_page,) = re.findall(r"const KINDS: .*?\{(.*?)\};", source.read_text(), re.DOTALL)
-    of_page = dict(re.findall(r'(\w+): "(.*?)"', table_of_page))
-    assert of_page == {kind: _FAULTS.get(kind, kind.replace("_", " ")) for kind in VerdictKind}

@@ -72,7 +72,7 @@ def test_no_command_writes_beyond_80_columns_and_the_reason_is_whole(
     assert [line for lines in shown.values() for line in lines if len(line) > 80] == []
     flat = {name: " ".join(" ".join(lines).split()) for name, lines in shown.items()}
     status = flat[f"status {hung}"]
-    assert incident["reason"].replace(host(SLOW // 8), "…001-174") in status
+    assert incident["title"].replace(host(SLOW // 8), "…001-174") in status
     assert f"hosts are shortened: …000-170 is {host(0)}" in status
     assert "at 0 steps/s" in status
     for name in (f"incidents {hung} {incident['id']}", f"report {hung}"):
@@ -122,12 +122,6 @@ def test_text_of_a_hundred_columns_is_wrapped_again() -> None:
     assert refit(before, WIDTH) == before
 
 
-def test_the_headline_comes_first_and_stands_for_the_reason_in_the_table() -> None:
-    headline = "Hung: rank 1 on node-a is behind in all_reduce"
-    assert render.headline_lines({"headline": headline, "open_incidents": 1}, Terminal(80)) == [headline]
-    assert render.headline_lines({"headline": headline, "open_incidents": 0}, Terminal(80)) == []
-
-
 @pytest.mark.parametrize(
     ("facts", "line"),
     [
@@ -143,23 +137,6 @@ def test_the_headline_comes_first_and_stands_for_the_reason_in_the_table() -> No
 def test_an_action_that_was_not_taken_is_not_reported_as_taken(facts: dict[str, Any], line: str) -> None:
     timeline = {name: facts.pop(name, None) for name in ("captured", "restarted")}
     assert action_line({**facts, "timeline": timeline, "action_reason": "why"}) == line
-
-
-@pytest.mark.parametrize(
-    ("headline", "reason", "repeated"),
-    [
-        ("Rank 1 exited with code 1: RuntimeError", "Rank 1 on a exited with code 1: RuntimeError: CUDA error.", True),
-        (
-            "Rank 1 on a: CUDA error: no kernel",
-            "Rank 1 on a exited with code 1: RuntimeError: CUDA error: no kernel.",
-            True,
-        ),
-        ("Rank 1 on a was killed by SIGSEGV", "Rank 1 on a was killed by SIGSEGV.", True),
-        ("Rank 1 on a is behind", "Rank 1 on a has been in section 'step' for 11.0 s: it is behind.", False),
-    ],
-)
-def test_a_headline_that_begins_the_reason_is_not_stated_twice(headline: str, reason: str, repeated: bool) -> None:
-    assert render._repeated({"headline": headline, "reason": reason}) is repeated
 
 
 def test_the_speed_of_a_lost_job_is_not_known() -> None:

@@ -57,7 +57,7 @@ def test_a_lost_job_has_the_steps_of_its_page_each_with_its_command() -> None:
     scene = Scene(4, hosts=2).run(20).cut_host(0).cut_host(1).run(200)
     job = job_view.summary(scene.job, scene.now)
     first, *others = job["advice"]["steps"]
-    lines = state_lines(job, Terminal(200))
+    lines = state_lines(job, Terminal(200), scene.now)
     assert f"  next, 1: {first['text']}" in lines
     assert lines[lines.index(f"  next, 1: {first['text']}") + 1] == f"    {first['command']}"
     assert [f"  next, {n}: {step['text']}" in lines for n, step in enumerate(others, 2)] == [True, True]

@@ -125,7 +125,7 @@ def test_of_a_job_that_failed_it_has_the_incident_with_which_it_ended(capsys: py
     lines = answered(scene, capsys).splitlines()
     assert lines[0] == "JOB gpt (job) is FAILED"
     assert LOGGED in lines
-    assert "  outcome: the job failed" in lines, "the reason stands above"
+    assert not any(line.startswith("  outcome:") for line in lines), "the reason stands above"
 
 
 def test_without_windows_of_steps_attempts_are_compared_and_the_time_after_a_crash_is_none_of_theirs(
@@ -155,7 +155,7 @@ def test_an_incident_that_is_over_is_no_reason_for_a_later_end(capsys: pytest.Ca
     scene.finish(ProcessEventKind.FAILED, "the rendezvous store does not respond")
     shown = answered(scene, capsys)
     assert "INCIDENT" not in shown
-    assert "the rendezvous store does not respond" in shown
+    assert "The rendezvous store does not respond" in shown
 
 
 def test_of_a_job_that_runs_and_of_a_moment_it_has_the_step_times_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,7 +91,7 @@ def _unsaved(job: Job) -> Iterator[str]:
         return
     which = f"up to {steps} steps ({last - steps + 1}–{last}) have" if steps > 1 else f"step {last} has"
     logged = ", or what rank 0 logged" if _first_log(job).command else ""
-    yield f"{which} no known save since that of {job_verdict.utc(checkpoint.at)}: check where the script saves{logged}"
+    yield f"{which} no known save: check where the script saves{logged}"
 
 
 def unsaved_log(job: Job, now: float) -> rank_logs.Place | None:

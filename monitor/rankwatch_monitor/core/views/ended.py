@@ -61,7 +61,7 @@ def repeated(job: Job) -> Repeated | None:
     """The crash with which a job failed, if the same one came before; None: it did not, or the job has not failed."""
     if job.ended is None or job.ended.state is not JobState.FAILED:
         return None
-    last = _last(job, job.ended)
+    last = last_incident(job, job.ended)
     if last is None or len(last.culprits) != 1 or last.culprits[0].kind is not CulpritClass.DEAD:
         return None
     rank, host, cause, *_ = last.culprits[0]
@@ -102,7 +102,7 @@ def rank_states(job: Job, ending: Ending, codes: Mapping[RankState, int]) -> npt
 
 def crashed(job: Job, ending: Ending) -> list[Culprit]:
     """Ranks whose crash is recorded in the incident with which the job ended."""
-    incident = _last(job, ending)
+    incident = last_incident(job, ending)
     if incident is None:
         return []
     return [c for c in incident.culprits if c.kind is CulpritClass.DEAD and c.rank < len(job.columns)]
@@ -111,6 +111,9 @@ def crashed(job: Job, ending: Ending) -> list[Culprit]:
 def cause(job: Job) -> str:
     """How a job ended, without the reason why no restart followed; of a crash with rank and host."""
     assert job.ended is not None
+    last = job.incidents[-1] if job.incidents else None
+    if job.ended.state is JobState.STOPPED and last is not None and last.ordered and last.action_reason:
+        return last.action_reason
     before, _ = _parts(job, job.ended)
     return before
 
@@ -132,7 +135,7 @@ def _ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def _last(job: Job, ending: Ending) -> Incident | None:
+def last_incident(job: Job, ending: Ending) -> Incident | None:
     """The confirmed incident of the job's last attempt with which it ended; None: it ended without one."""
     last = job.incidents[-1] if job.incidents else None
     if last is None or not last.confirmed or last.elective or last.attempt != job.attempt:
@@ -145,7 +148,7 @@ def _parts(job: Job, ending: Ending) -> tuple[str, str]:
     reason = ending.reason.rstrip(".")
     if ending.state is not JobState.FAILED:
         return reason, ""
-    incident = _last(job, ending)
+    incident = last_incident(job, ending)
     why = reason.removeprefix(ending.cause).lstrip(",;: ") if ending.cause else ""
     if incident is not None and any(isinstance(culprit.cause, Exited) for culprit in incident.culprits):
         return incident.reason.rstrip("."), why

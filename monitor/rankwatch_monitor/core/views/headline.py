@@ -115,12 +115,6 @@ def _subject_of(culprit: Culprit) -> str:
     return "" if isinstance(culprit.cause, NodeLost) else f"Rank {culprit.rank}: "
 
 
-def without_subject(incident: Incident, pronoun: str) -> str:
-    """The headline about a pronoun instead of its ranks; empty: it is not about ranks."""
-    line = _line(incident, LONGEST)
-    return f"{pronoun} {line.rest}" if line.subject else ""
-
-
 def of_job(incident: Incident | None, reason: str) -> str:
     """The state of a job in at most :data:`LONGEST` characters; empty while it simply runs.
 

@@ -48,7 +48,7 @@ def finding(job: Job, now: float) -> Finding:
     if (held_up := _held_up(job, now)) is not None:
         return held_up
     if job.pace.stalled:
-        reason = f"No step has completed since {utc(job.pace.stepped_at)}."
+        reason = "No step completes any more."
         return Finding(StragglerVerdict.NO_STEP, reason=reason, since=job.pace.stepped_at)
     since = no_step_since(job, now)
     if since is None:
@@ -57,8 +57,8 @@ def finding(job: Job, now: float) -> Finding:
             return found
         reason = f"{capital(words.late(late))}."
         return Finding(StragglerVerdict.SUSPECTED, Cause.UNEXPLAINED, reason, late.since, (late.rank,), late.share)
-    # No age in the reason: it is a label of a metric, and each value would be a new series.
-    why = f"the first rank reported at {utc(since)}" if job.instrumented else "no rank has reported"
+    # No time in the reason, which is in ``since``: it is a label of a metric, and each value would be a new series.
+    why = "its ranks report" if job.instrumented else "no rank has reported"
     what = "No step has completed yet" if job.ended is None else "No step completed"
     return Finding(StragglerVerdict.NO_STEP, reason=f"{what}: {why}.", since=since)
 
@@ -79,7 +79,7 @@ def _held_up(job: Job, now: float) -> Finding | None:
             return None
         reason, since = job.ended.reason or f"The job has {job.ended.state}.", job.ended.at
     elif job.ever_instrumented and liveness.lost(job, now):
-        reason, since = f"No rank or launcher has reported since {utc(job.last_heard)}.", job.last_heard
+        reason, since = "No rank or launcher reports any more.", job.last_heard
     elif (incident := _holding_up(job)) is not None:
         reason, since = incident.reason, incident.timeline.since or incident.opened_at
     else:
@@ -126,13 +126,3 @@ def _progresses(job: Job, now: float) -> bool:
         moved_R = np.fmax(moved_R, since_R)
     counted_R = np.isnan(moved_R) & (columns.progress_R > 0)
     return bool(np.any(counted_R | (now - moved_R < FIRST_STEP_AFTER)))
-
-
-def clock(at: float) -> str:
-    """The time of day in UTC, for what is recent."""
-    return utc(at)[-12:-4]
-
-
-def utc(at: float) -> str:
-    """A time in a sentence, with its date: it may be read on another day. The page shows it in the reader's zone."""
-    return f"{np.datetime64(int(at), 's')} UTC".replace("T", " ", 1)

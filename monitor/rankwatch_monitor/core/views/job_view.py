@@ -21,16 +21,12 @@ from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase, shown_check
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, Floats, live_ranks
-from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, phases, rankings, responses, verdict
-from rankwatch_monitor.core.views.advice import playbook
-from rankwatch_monitor.core.views.advice.situation import situation
+from rankwatch_monitor.core.views import downtime, ended, goodput_note, phases, rankings, responses, verdict
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.job_verdict import finding, steps_per_second
+from rankwatch_monitor.core.views.job_verdict import steps_per_second
 from rankwatch_monitor.core.views.lag import explained
-from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
-from rankwatch_monitor.core.views.slow_headline import slow_headline
-from rankwatch_monitor.core.views.throttling import throttle_of
-from rankwatch_monitor.core.views.trouble import recovering_since, trouble_since
+from rankwatch_monitor.core.views.quiet_host import quiet_host
+from rankwatch_monitor.core.views.stated import stated
 from rankwatch_monitor.core.words.causes import reason as exit_reason
 
 RANK_STATES: Final = tuple(RankState)
@@ -118,36 +114,21 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> respo
         now: unix seconds.
         activity: from which hosts all jobs are heard; None: not known.
     """
-    status = verdict.status(job, now)
-    state, reason = status.state, status.reason
-    speed = steps_per_second(job, now)
-    seen = situation(job, state, now, activity)
-    advised, quiet = playbook.advice(seen), seen.quiet
+    found = stated(job, now, activity)
+    state, speed = found["state"], steps_per_second(job, now)
     return {
+        **found,  # type: ignore[typeddict-item]  # "monitor" is added by the route
         "id": job.id,
-        "name": job.name,
-        "state": state,
-        "reason": reason,
-        "headline": _headline(job, state, reason, quiet),
         "no_restart": ended.no_restart(job),
-        "advice": None if advised is None else advised.to_json(),
         "repeated": None if (again := ended.repeated(job)) is None else again.to_json(),
-        "quiet_host": None if quiet is None else quiet.to_json(),
-        "trouble_since": trouble_since(job, state, now),
-        "recovering_since": recovering_since(job, state),
         "world_size": job.world_size,
         "ranks_reporting": _reporting(job, now),
-        "attempt": status.attempt,
+        "attempt": job.attempt,
         "started_at": job.created_at,
-        "ended_at": job.ended.at if job.ended else job.last_heard if state is JobState.FINISHED else None,
-        "goodput": status.goodput,
-        "goodput_notes": [] if status.goodput is None else list(goodput_note.notes(job, state, now)),
-        "waited": "" if status.goodput is None else goodput_note.waiting(job),
+        "goodput_notes": [] if found["goodput"] is None else list(goodput_note.notes(job, state, now)),
+        "waited": "" if found["goodput"] is None else goodput_note.waiting(job),
         "unsaved": goodput_note.without_save(job) if state is JobState.FINISHED else "",
-        "steps_lost": goodput_note.steps_lost(job, state),
-        "steps_at_risk": goodput_note.steps_at_risk(job, state, now),
         "steps_thrown_away": sum(each.steps_lost or 0 for each in job.incidents),
-        "iteration": status.step,
         "iteration_before": _iteration_before(job),
         "iterations_per_second": speed,
         # While no step completes alone, as with `last_heard`.
@@ -157,27 +138,12 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> respo
         "last_heard": job.last_heard if state is JobState.LOST else None,
         "instrumented": job.instrumented,
         "observe_only": job.policy.observe_only,
-        "open_incidents": int(job.open_incident is not None),
-        "verdict": finding(job, now).verdict,
         "open_stragglers": len(job.performance.open_stragglers),
         "incidents": len(job.incidents),
         "restarts": job.restarts,
         "max_restarts": job.restart_budget,
         "nodes_by_role": nodes.counts(job),
     }
-
-
-def _headline(job: Job, state: JobState, reason: str, quiet: QuietHost | None) -> str:
-    """The state of the job in one line for lists."""
-    if quiet is not None:
-        return quiet.headline
-    if state is JobState.LOST:  # what was found before is no news of its ranks
-        return headline.of_job(None, reason)
-    if job.ended is not None and job.open_incident is None:
-        return headline.of_job(None, ended.cause(job))
-    if job.open_incident is None and (stragglers := job.performance.open_stragglers):
-        return slow_headline(stragglers[0], throttle_of(job, stragglers[0]))
-    return headline.of_job(job.open_incident, reason)
 
 
 def _reporting(job: Job, now: float) -> int:

@@ -22,7 +22,6 @@ from rankwatch_monitor.core.views.advice.record import Advice
 from rankwatch_monitor.core.views.gpu_faults import pointer
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.host_history import CULPRIT, SUSPECT, WINDOW, About, HostHistory, in_jobs
-from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
 
 OFTEN: Final = 2
@@ -282,7 +281,7 @@ def _title(part: responses.NodeJob | responses.GpuSlow) -> str:
 
 
 def _slow_on(each: responses.GpuSlow) -> str:
-    return f"In {_title(each)}, {each['text']} since {clock(each['since'])} UTC."
+    return f"In {_title(each)}, {each['text']}."
 
 
 def _few(names: Sequence[str]) -> str:

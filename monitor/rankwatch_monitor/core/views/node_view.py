@@ -6,7 +6,7 @@ A node is a host. Its name is shared by all jobs that run there.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
-from rankwatch_monitor.core.ranks import Floats, Ints
+from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings, responses
 from rankwatch_monitor.core.views.headline import title
@@ -51,11 +51,6 @@ _URGENT: Final = (
 """As in the list of jobs."""
 DIMENSIONS: Final[tuple[responses.Dimension, ...]] = ("data", "tensor", "pipeline", "expert")
 """Of the parallel layout, in the order of :class:`~rankwatch_monitor.core.straggler.peers.Layout`."""
-
-
-def group_name(dimension: str, number: int) -> str:
-    """``tensor rank 5``, ``pipeline stage 1``."""
-    return f"{dimension} {'stage' if dimension == 'pipeline' else 'rank'} {number}"
 
 
 class RunningJob(NamedTuple):
@@ -181,41 +176,34 @@ def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> r
     launchers = [_launcher(job, name, node, now) for name, node in job.nodes.items() if node.registration.host == host]
     if not on_host and not launchers:
         return None
-    summary, sizes = job_view.summary(job, now, activity), group_sizes(job)
+    summary = job_view.summary(job, now, activity)
+    slow = {each.rank: each for each in job.performance.open_stragglers}
     rows = job_view.ranks(job, now, worst_first(job, on_host, now)[:MOST_RANKS])
     placed: list[responses.PlacedRank] = [
         {
             **row,
+            "straggler": None if (each := slow.get(row["rank"])) is None else _slow_now(each),
             "device": device(job.performance.readings.get(row["rank"]), job.performance.read_at.get(row["rank"])),
             "uuid": job.columns.devices[row["rank"]] or None,
         }
-        for row in in_groups(job, rows, sizes)
+        for row in rows
     ]
     return {
         **labels(summary),
-        **_progress(summary),
+        "checkpoint": summary["checkpoint"],
+        "started_at": summary["started_at"],
         "job": job.id,
         "over": job.ended is not None or liveness.all_shut_down(job),
         "attempt": job.attempt,
         "total_ranks": len(on_host),
         "ranks": placed,
         "launchers": launchers,
-        "groups": _groups(job, on_host, sizes),
     }
 
 
-def labels(summary: responses.JobSummary) -> responses.Labelled:
-    """Of a job's summary: what its row in the list of jobs is labelled by."""
-    return cast("responses.Labelled", _only(summary, responses.Labelled.__annotations__))
-
-
-def _progress(summary: responses.JobSummary) -> responses.Progress:
-    """Of a job's summary: what a restart loses."""
-    return cast("responses.Progress", _only(summary, responses.Progress.__annotations__))
-
-
-def _only(summary: Mapping[str, object], keys: Iterable[str]) -> dict[str, object]:
-    return {key: summary[key] for key in keys}
+def labels(summary: responses.JobSummary) -> responses.Verdict:
+    """Of a job's summary: its verdict."""
+    return cast("responses.Verdict", {key: summary[key] for key in responses.Verdict.__annotations__})  # type: ignore[literal-required]
 
 
 def _launcher(job: Job, name: str, node: Node, now: float) -> responses.PlacedLauncher:
@@ -229,8 +217,8 @@ def _urgency(part: responses.NodeJob, now: float) -> tuple[bool, bool, int, bool
 
     A job that failed within :data:`.host_history.WINDOW` is in trouble.
     """
-    since = part["trouble_since"]
-    calm = since is None or (part["over"] and now - since > WINDOW)
+    since = part["since"]
+    calm = part["tone"] in ("calm", "over") or (part["over"] and since is not None and now - since > WINDOW)
     place = _URGENT.index(part["state"]) if part["state"] in _URGENT else len(_URGENT)
     return calm, calm and part["over"], place, part["open_incidents"] > 0
 
@@ -247,19 +235,6 @@ def worst_first(job: Job, ranks: Sequence[int], now: float) -> list[int]:
     severity = job_view.SEVERITY[codes].astype(np.int64)
     order = np.lexsort((chosen, -late, ~np.isin(chosen, slow), -severity, ~np.isin(chosen, culprits)))
     return [int(rank) for rank in chosen[order]]
-
-
-def in_groups(job: Job, rows: Iterable[responses.RankReport], sizes: Mapping[str, Ints]) -> list[responses.GroupRank]:
-    """Rows of ranks with their groups (see :func:`group_sizes`), and how slow each is now, and why."""
-    slow = {each.rank: each for each in job.performance.open_stragglers}
-    return [
-        {
-            **row,
-            "groups": coordinates_of(job, row["rank"], sizes),
-            "straggler": None if (each := slow.get(row["rank"])) is None else _slow_now(each),
-        }
-        for row in rows
-    ]
 
 
 def _slow_now(each: Straggler) -> responses.SlowNow:
@@ -281,46 +256,12 @@ def lateness_of(job: Job, ranks: npt.NDArray[np.intp]) -> Floats:
     return late
 
 
-def group_sizes(job: Job) -> dict[str, Ints]:
-    """How many ranks each group of the parallel layout has, by dimension and coordinate."""
-    columns = ((name, layout_column(job, name)) for name in DIMENSIONS)
-    return {name: np.bincount(column_R[column_R >= 0]) for name, column_R in columns}
-
-
-def coordinates_of(job: Job, rank: int, sizes: Mapping[str, Ints]) -> dict[responses.Dimension, int]:
-    """The groups of a rank by dimension, as far as it has reported them; those that it is alone in are left out."""
-    found: dict[responses.Dimension, int] = {}
-    for name, column_R in zip(DIMENSIONS, job.performance.layout, strict=True):
-        if rank < len(column_R) and column_R[rank] >= 0 and sizes[name][column_R[rank]] > 1:
-            found[name] = int(column_R[rank])
-    return found
-
-
-def layout_column(job: Job, dimension: str) -> Ints:
-    """The coordinate of each rank in one dimension, -1 where unknown; shape (R,)."""
-    column_R = job.performance.layout[DIMENSIONS.index(dimension)]
-    found_R = np.full(len(job.columns), -1, dtype=np.int64)
-    found_R[: len(column_R)] = column_R[: len(found_R)]
-    return found_R
-
-
 def device(reading: DeviceReading | None, at: float | None = None) -> responses.Device | None:
     """A device reading for the API, received ``at`` (unix seconds; None: not known); None: there is none."""
     if reading is None:
         return None
     found = {**reading._asdict(), "at": at, "throttled": list(reading.throttled), "errors": dict(reading.errors)}
     return cast("responses.Device", found)
-
-
-def _groups(job: Job, ranks: Sequence[int], sizes: Mapping[str, Ints]) -> list[responses.GroupCount]:
-    """The parallel groups that these ranks belong to, and how many of them do."""
-    counts: Counter[tuple[responses.Dimension, int]] = Counter()
-    for rank in ranks:
-        counts.update(coordinates_of(job, rank, sizes).items())
-    return [
-        {"dimension": name, "number": number, "ranks": counts[name, number]}
-        for name, number in sorted(counts, key=lambda key: (DIMENSIONS.index(key[0]), key[1]))
-    ]
 
 
 def _incident(

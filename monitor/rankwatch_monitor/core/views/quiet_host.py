@@ -20,7 +20,6 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals, silence_limit
 from rankwatch_monitor.core.views import host_commands, responses
-from rankwatch_monitor.core.views.job_verdict import clock
 
 if TYPE_CHECKING:
     from rankwatch_monitor.core.views.host_activity import HostActivity  # which counts quiet hosts
@@ -54,19 +53,19 @@ class QuietHost(NamedTuple):
 
     @property
     def headline(self) -> str:
-        """In one line, without an age that grows."""
+        """In one line, without a time: ``since`` is beside it."""
         first, more = self.hosts[0], len(self.hosts) - 1
         number = len(self.ranks)
         if self.other_jobs:
             which, nodes = (f"{first} and {more} more", "nodes are") if more else (first, "node is")
             jobs = "1 other job reports" if self.other_jobs == 1 else f"{self.other_jobs} other jobs report"
             subject = f"Rank {self.ranks[0]}" if number == 1 else f"{number} ranks"
-            return f"{subject} on {which} silent since {clock(self.since)} UTC; the {nodes} up ({jobs})"
+            return f"{subject} on {which} silent; the {nodes} up ({jobs})"
         subject, its = (f"Node {first} and {more} more have", "their") if more else (f"Node {first} has", "its")
         ranks = "rank" if number == 1 else f"{number} ranks"
         launchers = f" and {its} {'launcher' if self.launchers == 1 else 'launchers'}" if self.launchers else ""
         verb = "is" if number == 1 and not self.launchers else "are"
-        return f"{subject} not been heard since {clock(self.since)} UTC; {its} {ranks}{launchers} {verb} silent"
+        return f"{subject} not been heard; {its} {ranks}{launchers} {verb} silent"
 
     @property
     def step(self) -> str:

@@ -20,6 +20,8 @@ SHOWS_WHERE: Final = "the command shows where it is"
 NEWEST_ATTEMPT: Final = "The newest attempt in the folder of this launch: torch counts its attempts from 0."
 _LOG: Final = re.compile(r"(?P<run>.+)/attempt_(?P<attempt>\d+)/\d+/std(?:err|out)\.log")
 """A rank's log in torch's folders."""
+_MARKED: Final = re.compile(r"\[rank(?P<rank>\d+)\]: ?(?P<line>.*)")
+"""A line of a traceback, as torch marks it."""
 
 
 class Place(NamedTuple):
@@ -76,9 +78,30 @@ def of_incident(job: Job, incident: Incident) -> list[ShownLog]:
     hosts = {c.rank: c.host for c in incident.culprits}
     shown: list[ShownLog] = []
     for rank in ranks:
-        received = [_received(log, incident.attempt) for log in incident.logs if log.rank == rank]
+        received = [each for log in incident.logs if log.rank == rank for each in _parted(log, incident.attempt)]
         shown += received or [_missing(job, rank, hosts.get(rank, ""))]
     return shown
+
+
+def _parted(log: RankLog, attempt: int) -> list[ShownLog]:
+    """A log as it is shown; of one that ranks share the lines of the rank, then those of the first other one there."""
+    whole = _received(log, attempt)
+    by_rank: dict[int, list[str]] = {}
+    for line in log.lines if log.shared else ():
+        if match := _MARKED.match(line):
+            by_rank.setdefault(int(match["rank"]), []).append(match["line"])
+    others = [rank for rank in by_rank if rank != log.rank][:1]
+    ranks = [log.rank, *others] if log.rank in by_rank else []
+    parts = [
+        whole._replace(
+            rank=rank,
+            lines=tuple(by_rank[rank]),
+            title=f"Log of rank {rank}",
+            text="Its last lines in the log of all ranks there.",
+        )
+        for rank in ranks
+    ]
+    return parts or [whole]
 
 
 def place_of(job: Job, rank: int, host: str) -> Place:

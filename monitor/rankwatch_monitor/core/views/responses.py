@@ -32,6 +32,7 @@ from rankwatch_monitor.core.slow_cause import Doubt
 
 # Named types of the description.
 Dimension = TypeAliasType("Dimension", Literal["data", "tensor", "pipeline", "expert"])
+Tone = TypeAliasType("Tone", Literal["bad", "waits", "warns", "calm", "over"])
 HostState = TypeAliasType("HostState", Literal["suspect", "may be down", "partly silent", "up", "idle"])
 SettingKind = TypeAliasType(
     "SettingKind", Literal["switch", "choice", "whole", "number", "share", "text", "seconds_by_name"]
@@ -148,50 +149,78 @@ class QuietHost(TypedDict):
     headline: str
 
 
-class Labelled(TypedDict):
-    """What a job is labelled by, in the list and on the pages of its nodes."""
+class NextAct(TypedDict):
+    """What follows by itself: ``text`` and a countdown to ``due``, ``restart in`` 0:43; without one ``text`` alone."""
+
+    text: str
+    due: float | None
+
+
+class Lost(TypedDict):
+    """GPU time that an incident costs: ``seconds`` of so many ``gpus``; ``since``: it grows by the clock."""
+
+    seconds: float
+    since: float | None
+    gpus: int
+    steps: int | None
+    """Thrown away by its restart."""
+
+
+class Verdict(TypedDict):
+    """What is stated of a job at one moment: made once, printed by all, derived by none."""
 
     name: str
     state: JobState
-    reason: str
+    tone: Tone
+    """``bad``: a person is needed; ``waits``: what is needed follows by itself; ``warns``: it trains, with a loss."""
     headline: str
-    """The state in at most 90 characters."""
-    quiet_host: QuietHost | None
-    verdict: StragglerVerdict
-    """Cause of lost time."""
-    open_incidents: int
-    trouble_since: float | None
-    """Since when it hangs, recovers, is suspected, lost, failed or slow; null: it is not."""
-    recovering_since: float | None
-    """Since when it is being restarted; null: it is not."""
-    ended_at: float | None
-
-
-class Progress(TypedDict):
-    """What a restart of a job loses."""
-
-    checkpoint: Checkpoint | None
+    """The state in at most 90 characters; empty of a job that simply runs."""
+    title: str
+    """The same in at most 160; never empty."""
+    reason: str
+    since: float | None
+    """When its trouble began, or it ended; null: it is well."""
+    detected: float | None
+    """When its open incident was detected, or the one with which it failed."""
+    elapsed: float | None
+    limit: float | None
+    """Of that incident: seconds that had passed, and which of them its limit allows."""
+    place: IncidentPlace | None
+    next: NextAct | None
+    idle: int
+    """Ranks for which no step completes."""
+    lost: Lost | None
     iteration: int | None
     """The last step that the newest attempt completed."""
+    goodput: float | None
     steps_lost: int | None
     """Of a job that stands: steps that were thrown away and not done again."""
     steps_at_risk: int | None
     """Of a job that stands: those after its last checkpoint."""
-    iterations_per_second: float | None
-    """Zero while no step completes."""
-    step_seconds: float | None
-    """While no step completes: how long one usually took."""
-    goodput: float | None
-    started_at: float
+    restart_loses: str
+    """``loses up to 39 steps``; empty: not known."""
+    advice: Advice | None
+    """What a person should do, or what happens by itself; null: nothing."""
+    quiet_host: QuietHost | None
+    verdict: StragglerVerdict
+    """Cause of lost time."""
+    open_incidents: int
+    ended_at: float | None
 
 
-class JobSummary(Labelled, Progress):
+class JobSummary(Verdict):
     """A job in the list."""
 
     id: str
     world_size: int
     ranks_reporting: int
     attempt: int
+    checkpoint: Checkpoint | None
+    iterations_per_second: float | None
+    """Zero while no step completes."""
+    step_seconds: float | None
+    """While no step completes: how long one usually took."""
+    started_at: float
     goodput_notes: list[str]
     """What stands beside goodput, in words."""
     waited: str
@@ -208,8 +237,6 @@ class JobSummary(Labelled, Progress):
     observe_only: bool
     open_stragglers: int
     incidents: int
-    advice: Advice | None
-    """What a person should do, or what happens by itself; null: nothing."""
     no_restart: str
     """Of a failed job: why no restart followed; empty: not stated."""
     repeated: Repeated | None
@@ -1214,7 +1241,7 @@ class Allowed(TypedDict):
     name: str
 
 
-# Nodes and groups -----------------------------------------------------------------------------------------------------
+# Nodes -----------------------------------------------------------------------------------------------------
 
 
 class Lately(TypedDict):
@@ -1310,17 +1337,11 @@ class SlowNow(TypedDict):
     cause: Cause
 
 
-class GroupRank(RankReport):
-    """A rank on the page of a group; ``groups`` are its coordinates in the parallel layout."""
-
-    groups: dict[Dimension, int]
-    straggler: SlowNow | None
-    """Null: it is not slow."""
-
-
-class PlacedRank(GroupRank):
+class PlacedRank(RankReport):
     """A rank on the page of a node."""
 
+    straggler: SlowNow | None
+    """Null: it is not slow."""
     device: Device | None
     uuid: str | None
 
@@ -1332,24 +1353,17 @@ class PlacedLauncher(Launcher):
     """Messages that are due since its last one are missing."""
 
 
-class GroupCount(TypedDict):
-    """A group of the parallel layout, and how many of the ranks here belong to it."""
-
-    dimension: Dimension
-    number: int
-    ranks: int
-
-
-class NodeJob(Labelled, Progress):
+class NodeJob(Verdict):
     """What a job runs on a node."""
 
     job: str
     over: bool
     attempt: int
+    checkpoint: Checkpoint | None
+    started_at: float
     total_ranks: int
     ranks: list[PlacedRank]
     launchers: list[PlacedLauncher]
-    groups: list[GroupCount]
 
 
 class NodeIncident(TypedDict):
@@ -1460,76 +1474,6 @@ class NodeDetail(TypedDict):
     """``4 (1 suspected, 1 silent)``."""
     gpus: list[NodeGpu]
     """The one with the most faults first."""
-
-
-class Beside(TypedDict):
-    """A group of the same dimension."""
-
-    number: int
-    state: RankState
-    """Of its worst rank."""
-    slow: int
-    iteration: int | None
-    """The furthest."""
-    work: float | None
-    """The longest own work of a rank within a step."""
-    step: float | None
-
-
-class Standing(TypedDict):
-    """Whether a group is the cause of what is wrong with the job."""
-
-    role: Literal["cause", "waits", "calm", "unknown"]
-    text: str
-    detail: str
-    """What was measured of a slow rank."""
-    rank: int | None
-    """The first rank that the others wait for."""
-    number: int | None
-    """The group it is in."""
-
-
-class GroupIncident(TypedDict):
-    """The open incident."""
-
-    id: str
-    headline: str
-
-
-class GroupCollectives(TypedDict):
-    """How far the ranks of the group are in their process groups, by the newest incident with such evidence."""
-
-    incident: str | None
-    at: float | None
-    rows: list[GroupProgress]
-
-
-class GroupDetail(TypedDict):
-    """One group of the parallel layout."""
-
-    job: str
-    name: str
-    dimension: Dimension
-    number: int
-    numbers: list[int]
-    """Of the groups of more than one rank."""
-    attempt: int
-    total_ranks: int
-    hosts: int
-    states: dict[RankState, int]
-    iterations: Extent
-    label: Labelled
-    advice: Advice | None
-    standing: Standing
-    summary: str
-    """How many ranks are in each state."""
-    sentences: list[str]
-    beside: list[Beside]
-    """Those groups, truncated."""
-    incident: GroupIncident | None
-    ranks: list[GroupRank]
-    """The worst first, truncated."""
-    collectives: GroupCollectives
 
 
 # Digest ---------------------------------------------------------------------------------------------------------------

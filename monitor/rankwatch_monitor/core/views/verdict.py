@@ -1,13 +1,12 @@
-"""What is stated of a job, decided once: its state, step and goodput. Page, terminal, metrics and messages print it."""
+"""State, step and goodput of a job, as :mod:`.stated` has them beside what follows from them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from rankwatch.cli.formatting import capital, duration
+from rankwatch.cli.formatting import capital
 from rankwatch.contract.enums import RESTARTS, Action, JobState, StragglerVerdict, VerdictKind
 from rankwatch_monitor.core import attempts, goodput_accounting, liveness, nodes
 from rankwatch_monitor.core.incident import exclusion
@@ -22,25 +21,6 @@ TOO_EARLY: Final = 60.0
 """Seconds of a job's life in which its goodput is not shown: it mostly shows the startup."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobStatus:
-    """One job at one moment."""
-
-    state: JobState
-    reason: str
-    """In one sentence; empty of a job that simply runs."""
-    attempt: int
-    step: int | None
-    """The last step that the newest attempt completed; None: it has completed none, or counts none."""
-    goodput: float | None
-    """In three digits, which are those that are shown: rounded once, all of them agree."""
-
-
-def status(job: Job, now: float) -> JobStatus:
-    """What is stated of a job at ``now`` (unix seconds)."""
-    return JobStatus(*job_state(job, now), job.attempt, step(job), goodput(job))
-
-
 def step(job: Job) -> int | None:
     """The last step that the newest attempt completed; of a job that was loaded from the store by its ledger."""
     if job.furthest_iteration is None and job.ended is not None and job.ledger.reached >= 0:
@@ -51,7 +31,8 @@ def step(job: Job) -> int | None:
 def goodput(job: Job) -> float | None:
     """The share of a job's life in steps that were kept, without waiting for slow ranks.
 
-    None before the first step, and in the first minute of a job that goes on.
+    None before the first step, and in the first minute of a job that goes on. Rounded here, so that all that is shown
+    agrees.
     """
     known = goodput_accounting.ratio(job)
     too_early = job.ended is None and job.ledger.until - job.created_at < TOO_EARLY
@@ -66,7 +47,7 @@ def job_state(job: Job, now: float) -> tuple[JobState, str]:
     if job.of_record and heard and not liveness.all_shut_down(job):
         return JobState.LOST, f"running until {clock_time(job.last_heard, now)} (UTC), then nothing more was heard"
     if liveness.lost(job, now):
-        return JobState.LOST, f"nothing was received from any rank or launcher for {duration(now - job.last_heard)}"
+        return JobState.LOST, "nothing is received from any rank or launcher"
     incident = job.open_incident
     if incident is not None and (found := _in_incident(job, incident)) is not None:
         return found

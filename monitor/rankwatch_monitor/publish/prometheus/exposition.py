@@ -86,7 +86,7 @@ class _Snapshot(Collector):
         state, reason = verdict.job_state(job, now)
         for each in JobState:
             self._add(names.JOB_STATE, float(each is state), job.id, each)
-        if reason and state is not JobState.LOST:  # its reason holds an age, which would create a new series per scrape
+        if reason:
             self._add(names.JOB_REASON, 1.0, job.id, state, reason)
         self._add(names.JOB_LAST_HEARD, job.last_heard, job.id)
         self._add(names.JOB_INSTRUMENTED, float(job.instrumented), job.id)

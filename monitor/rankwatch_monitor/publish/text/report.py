@@ -21,6 +21,7 @@ from rankwatch.cli.formatting import (
     printable,
     ranks,
     spaced,
+    verdict_row,
     when,
     wrapped,
 )
@@ -87,7 +88,7 @@ def _headline(job: Job, now: float, activity: HostActivity | None) -> list[str]:
     if shown["ended_at"] is not None:
         facts.append(f"ended {when(shown['ended_at'])}")
     lines = wrapped(f"JOB {name} is {shown['state'].upper()}: {', '.join(facts)}", "")
-    lines += wrapped(shown["reason"], "  ") if shown["reason"] else []
+    lines += [line for words in (shown["title"], verdict_row(shown, now)) if words for line in wrapped(words, "  ")]
     lines += wrapped("; ".join(stated), "  ") if (stated := account(job, now)) else []
     log = unsaved_log(job, now)
     return lines if log is None else [*lines, f"  {f'On {log.host}: ' if log.host else ''}{log.command}"]

@@ -20,9 +20,9 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import downtime, incident_view, verdict
-from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
+from rankwatch_monitor.core.views.stated import stated
 
 LAUNCHERS_DECIDE: Final = 15.0
 """Seconds in which launchers restart after a crash, or end the job; until then it is not announced."""
@@ -94,7 +94,7 @@ def new_notices(job: Job, announced: Announced, now: float, activity: HostActivi
     """
     return [
         *_incidents(job, announced, now, activity),
-        *_stragglers(job, announced, now),
+        *_stragglers(job, announced, now, activity),
         *_state(job, announced, now, activity),
     ]
 
@@ -109,15 +109,13 @@ def _incidents(job: Job, announced: Announced, now: float, activity: HostActivit
             quiet = quiet_host(job, now, activity) if incident is job.open_incident else None
             up = quiet if quiet is not None and quiet.other_jobs else None
             shown = _shown(job, incident, now, activity) | ({} if up is None else {"headline": up.headline})
-            advised = playbook.of_job(job, now, activity)
-            shown["advice"] = None if advised is None else advised.to_json()
-            yield _notice(Event.INCIDENT_OPENED, job, incident.id, now, _opened(incident, up), incident=shown)
+            yield _notice(Event.INCIDENT_OPENED, job, incident.id, now, activity, _opened(incident, up), incident=shown)
         if not incident.open and incident.id not in announced.closed:
             announced.closed.add(incident.id)
             if incident.id in announced.opened:
                 shown = _shown(job, incident, now, activity) | {"cost_gpu_hours": _cost(job, incident)}
                 text = _closed(job, incident, shown["cost_gpu_hours"])
-                yield _notice(Event.INCIDENT_CLOSED, job, incident.id, now, text, incident=shown)
+                yield _notice(Event.INCIDENT_CLOSED, job, incident.id, now, activity, text, incident=shown)
     if len(announced.opened | announced.closed) > len(job.incidents):
         kept = {incident.id for incident in job.incidents}
         announced.opened &= kept
@@ -177,7 +175,7 @@ def _shown(job: Job, incident: Incident, now: float, activity: HostActivity | No
 # Stragglers -----------------------------------------------------------------------------------------------------------
 
 
-def _stragglers(job: Job, announced: Announced, now: float) -> Iterator[Notice]:
+def _stragglers(job: Job, announced: Announced, now: float, activity: HostActivity | None) -> Iterator[Notice]:
     present = job.performance.stragglers
     found = [s for s in present if s.id not in announced.stragglers]
     ended = [s for s in present if not s.open and not announced.stragglers.get(s.id, False)]
@@ -190,7 +188,7 @@ def _stragglers(job: Job, announced: Announced, now: float) -> Iterator[Notice]:
             text = " ".join(_sentence(event, s) for s in some[:SHOWN])
             text += f" And {count(len(some) - SHOWN, 'more rank')}." if len(some) > SHOWN else ""
             shown = [s.to_json() for s in some[:SHOWN]]
-            yield _notice(event, job, ids, now, text, stragglers=shown, stragglers_count=len(some))
+            yield _notice(event, job, ids, now, activity, text, stragglers=shown, stragglers_count=len(some))
 
 
 def _sentence(event: Event, straggler: Straggler) -> str:
@@ -219,25 +217,23 @@ def _state(job: Job, announced: Announced, now: float, activity: HostActivity | 
         last = job.incidents[-1] if job.incidents and state is JobState.FAILED else None
         of_it = last is not None and last.attempt == job.attempt and (last.open or last.ended is Ended.JOB_ENDED)
         more = {"incident": _shown(job, last, now, activity)} if last is not None and of_it else {}
-        return (_notice(_ENDS[state], job, about, now, f"The job is {state}{because}", **more),)
+        return (_notice(_ENDS[state], job, about, now, activity, f"The job is {state}{because}", **more),)
     if before is JobState.LOST:
         text = f"The job reports again; it is {state}{because}"
-        return (_notice(Event.JOB_BACK, job, f"{job.last_heard:.0f}", now, text),)
+        return (_notice(Event.JOB_BACK, job, f"{job.last_heard:.0f}", now, activity, text),)
     return ()
 
 
-def _notice(event: Event, job: Job, about: str, now: float, text: str, **more: Any) -> Notice:
+def _notice(
+    event: Event, job: Job, about: str, now: float, activity: HostActivity | None, text: str, **more: Any
+) -> Notice:
     subject = "\0".join((event, job.id, f"{job.created_at:.0f}", about))
     key = f"rankwatch_{hashlib.sha256(subject.encode(errors='replace')).hexdigest()[:32]}"
-    state, reason = verdict.job_state(job, now)
     shown = {
+        **stated(job, now, activity),
         "id": job.id,
-        "name": job.name,
-        "state": str(state),
-        "reason": reason,
         "world_size": job.world_size,
         "attempt": job.attempt,
         "restarts": job.restarts,
-        "iteration": verdict.step(job),
     }
     return Notice(key, job.id, now, {"event": str(event), "id": key, "at": now, "text": text, "job": shown, **more})

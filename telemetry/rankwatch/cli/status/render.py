@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -19,13 +18,13 @@ from rankwatch.cli.formatting import (
     ranks,
     run_lines,
     spaced,
+    verdict_row,
     when,
 )
 from rankwatch.cli.hosts import hosts_of, legend, short_names, short_snapshot, without_domains
 from rankwatch.cli.status.course import course_lines
 from rankwatch.cli.status.query import JobSnapshot, Json
 from rankwatch.cli.terminal import STATE_STYLES, Cell, Column, Terminal
-from rankwatch.contract.exits import shorter_exits
 from rankwatch.contract.text import operands
 
 SHOWN: Final = 8
@@ -66,7 +65,7 @@ def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str
     names = short_names(hosts_of(snapshot.job)) if terminal.height else {}
     snapshot = short_snapshot(snapshot, names)
     parts = (
-        ([] if _repeated(snapshot.job) else headline_lines(snapshot.job, terminal)) + _headline(snapshot.job, terminal),
+        _headline(snapshot.job, terminal, now),
         _ranks(snapshot, terminal),
         _incident(snapshot, terminal, now),
         _stragglers(snapshot, terminal, now),
@@ -79,19 +78,6 @@ def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str
     for part in parts:
         lines += ([""] if lines and part else []) + part
     return lines
-
-
-def headline_lines(job: Json, terminal: Terminal) -> list[str]:
-    """The headline of an open incident: that of any other state is its reason, which follows."""
-    words = job.get("headline") if job["open_incidents"] else ""
-    return terminal.wrapped(words, "", "bold") if words else []
-
-
-def _repeated(job: Json) -> bool:
-    """Whether the reason, which follows, begins with the headline: the same sentence, with more of it."""
-    headline, reason = (str(job.get(name) or "").rstrip(".…") for name in ("headline", "reason"))
-    reasons = (reason, *shorter_exits(reason), re.sub(r"^(rank \d+) on \S+", r"\1", reason, flags=re.IGNORECASE))
-    return any(each.casefold().startswith(headline.casefold()) for each in reasons)
 
 
 def state_style(word: str) -> str:
@@ -108,14 +94,14 @@ def reason_style(job: Json) -> str:
     return "warning" if job["state"] == "running" else state_style(job["state"])
 
 
-def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[str]:
-    """Reason, culprits, action and outcome of one incident, less what is ``shown`` above them."""
+def incident_lines(incident: Json, terminal: Terminal, *, titled: bool = False) -> list[str]:
+    """Reason, culprits, action and outcome of an incident; ``titled``: its title is above, and the rest follows."""
     indent = "  "
-    lines = [] if _states(shown, incident["reason"]) else terminal.wrapped(incident["reason"], indent)
+    words = incident["detail"] if titled else incident["reason"]
+    lines = terminal.wrapped(words, indent) if words else []
     for culprit in incident["culprits"][:SHOWN]:
         host = f" on {culprit['host']}" if culprit["host"] else ""
-        repeated = _states(incident["reason"], culprit["reason"].removeprefix("its process "))
-        why = "" if repeated else f": {culprit['reason']}"
+        why = "" if culprit["cause"] == incident["culprits"][0]["cause"] else f": {culprit['reason']}"
         lines += terminal.wrapped(
             f"culprit: rank {culprit['rank']}{host}, {spaced(culprit['class'])}{why}", indent, "bold"
         )
@@ -127,8 +113,8 @@ def incident_lines(incident: Json, terminal: Terminal, shown: str = "") -> list[
     if place := incident.get("of_place"):
         lines += terminal.wrapped(place["text"], indent, "bold")
     lines += terminal.wrapped(action_line(incident), indent)
-    if incident["outcome"]:
-        lines += terminal.wrapped(f"outcome: {_less(incident['outcome'], shown)}", indent)
+    if incident["outcome"] and not (titled and incident["ended"] == "job_ended"):
+        lines += terminal.wrapped(f"outcome: {incident['outcome']}", indent)
     return lines
 
 
@@ -137,17 +123,6 @@ def details_line(incident: Json, terminal: Terminal) -> list[str]:
     short = incident["id"].removeprefix(f"{incident['job_id']}-")
     command = f"rankwatch incidents {operands(incident['job_id'], short)}"
     return terminal.wrapped(f"stacks and logs: {command}", "  ", "dim")
-
-
-def _states(sentence: str, words: str) -> bool:
-    """Whether a sentence contains these words, which it may begin or end differently."""
-    return words.rstrip(".").casefold() in sentence.casefold()
-
-
-def _less(sentence: str, shown: str) -> str:
-    """A sentence up to what is shown already: ``the job failed`` of ``the job failed: rank 5 ...``."""
-    before, found, after = sentence.partition(shown.rstrip(".")) if shown else (sentence, "", "")
-    return before.rstrip(": ") if found and before and not after.rstrip(".") else sentence
 
 
 # The table of all jobs ------------------------------------------------------------------------------------------------
@@ -171,9 +146,8 @@ def _row(job: Json, now: float) -> list[Cell]:
 
 
 def _why(job: Json) -> str:
-    """The headline, or the reason where the headline had to be cut: lines of a terminal have room for it."""
-    headline, reason = str(job.get("headline") or ""), str(job["reason"])
-    return reason if reason and (not headline or headline.endswith("…")) else headline
+    """What is wrong with it; of a job that another monitor watches, which one."""
+    return str(job["reason"] if "monitor" in job else job["title"] if job["headline"] else "")
 
 
 def next_line(job: Json, terminal: Terminal) -> list[str]:
@@ -221,18 +195,19 @@ def _verdict(job: Json) -> Cell:
 # One job --------------------------------------------------------------------------------------------------------------
 
 
-def state_lines(job: Json, terminal: Terminal) -> list[str]:
-    """State of one job, its reason, and what a person should do."""
+def state_lines(job: Json, terminal: Terminal, now: float) -> list[str]:
+    """State of one job in a sentence and a row of figures, and what a person should do."""
     name = job["id"] if job["name"] == job["id"] else f"{job['name']} ({job['id']})"
     word = terminal.paint(job["state"].upper(), state_style(job["state"]))
     lines = [f"JOB {terminal.paint(printable(name), 'bold')} is {word}"]
-    if job["reason"]:
-        lines += terminal.wrapped(job["reason"], "  ", reason_style(job))
+    lines += terminal.wrapped(job["title"], "  ", reason_style(job))
+    if row := verdict_row(job, now):
+        lines += terminal.wrapped(row, "  ")
     return lines + advice_lines(job, terminal)
 
 
-def _headline(job: Json, terminal: Terminal) -> list[str]:
-    lines = state_lines(job, terminal)
+def _headline(job: Json, terminal: Terminal, now: float) -> list[str]:
+    lines = state_lines(job, terminal, now)
     world = count(job["world_size"], "rank")
     reporting = f"{job['ranks_reporting']} of {world} reporting" if job["ended_at"] is None else world
     facts = [reporting, f"attempt {job['attempt']}"]
@@ -268,7 +243,7 @@ def _incident(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str
     if snapshot.incident is None:
         if snapshot.last is None:
             return []
-        outcome = _less(snapshot.last["outcome"] or "closed", snapshot.job["reason"])
+        outcome = snapshot.last["outcome"] or "closed"
         ago = duration(max(0.0, now - snapshot.last["opened_at"]))
         ended = terminal.wrapped(f"LAST INCIDENT {ago} ago: {fault(snapshot.last['kind'])}, {outcome}")
         return ended + details_line(snapshot.last, terminal)
@@ -277,7 +252,7 @@ def _incident(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str
     sure = "" if incident["confirmed"] else ", only suspected so far"
     title = f"INCIDENT {fault(incident['kind'])} for {duration(max(0.0, now - since))}, {incident['phase']}{sure}"
     style = "bad" if incident["confirmed"] else "warning"
-    lines = terminal.wrapped(title, "", style) + incident_lines(incident, terminal, snapshot.job["reason"])
+    lines = terminal.wrapped(title, "", style) + incident_lines(incident, terminal, titled=True)
     return lines + details_line(incident, terminal)
 
 

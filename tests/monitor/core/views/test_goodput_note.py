@@ -15,7 +15,6 @@ from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.account import account, unsaved_log
-from rankwatch_monitor.core.views.job_verdict import utc
 from rankwatch_monitor.publish.text import report
 from support.windows import COMPUTE, EVERY, Ranks, slower
 
@@ -149,7 +148,7 @@ def test_steps_of_a_finished_job_that_no_save_may_hold_are_stated() -> None:
     checkpoint = job.ledger.checkpoint
     assert checkpoint is not None
     assert notes(job, scene.now) == [f"up to {last - 49} steps without a known save"]
-    words = f"up to {last - 49} steps (50–{last}) have no known save since that of {utc(checkpoint.at)}"
+    words = f"up to {last - 49} steps (50–{last}) have no known save"
     assert f"{words}: check where the script saves" in account(job, scene.now)
     printed = " ".join(report.text(job, scene.now).split())
     assert f"; {words}: check where the script saves" in printed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,8 +44,7 @@ def test_where_other_jobs_report_the_host_is_up_also_after_the_limit_of_silence(
     shown = summary(scene, beside(scene, 2))
     quiet = shown["quiet_host"]
     assert (quiet["hosts"], quiet["ranks"], quiet["other_jobs"]) == (["host-1"], [4, 5, 6, 7], 2)
-    headline = re.sub(r"\d\d:\d\d:\d\d", "T", shown["headline"])
-    assert headline == "4 ranks on host-1 silent since T UTC; the node is up (2 other jobs report)"
+    assert shown["headline"] == "4 ranks on host-1 silent; the node is up (2 other jobs report)"
     assert len(shown["headline"]) <= LONGEST
     advice = shown["advice"]
     assert (advice["rule"], advice["host"], advice["proposed"]) == ("quiet_host", "host-1", False)
@@ -87,14 +85,14 @@ def test_publishers_know_the_other_jobs_too() -> None:
     assert headline in opened.body["text"]
     incident = opened.body["incident"]
     assert incident["headline"] == headline
-    assert incident["advice"] == summary(scene, beside(scene, 2))["advice"]
+    assert opened.body["job"]["advice"] == summary(scene, beside(scene, 2))["advice"]
 
 
 def test_its_twin_a_host_of_which_no_job_is_heard_may_be_down() -> None:
     scene = silent(70)
     [opened] = new_notices(scene.job, Announced(state=JobState.HUNG), scene.now, HostActivity({"silent": scene.job}))
     assert " is up" not in opened.body["text"]
-    assert opened.body["incident"]["advice"]["orders"][0]["action"] == "restart_excluding_node"
+    assert opened.body["job"]["advice"]["orders"][0]["action"] == "restart_excluding_node"
 
 
 def test_the_page_of_the_node_and_that_of_the_job_agree() -> None:

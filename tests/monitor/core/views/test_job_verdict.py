@@ -41,7 +41,7 @@ def test_ranks_that_never_come_to_a_step_are_not_healthy_and_it_is_reported_sinc
     job, now = reported()
     shown = job_view.summary(job, now)
     assert (shown["state"], shown["verdict"]) == ("no step", "no_step")
-    assert shown["reason"] == "No step has completed yet: the first rank reported at 1970-01-01 14:03:05 UTC."
+    assert shown["reason"] == "No step has completed yet: its ranks report."
     assert rankings.score_table(job, now)["finding"]["since"] == BEGAN
     assert (job.incidents, job.directives) == ([], []), "it is a statement: nothing is done"
 

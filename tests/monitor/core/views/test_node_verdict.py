@@ -71,7 +71,7 @@ def test_a_gpu_with_faults_in_several_jobs_is_named_with_the_command_to_check_it
     found = shown("host-1", crashed("one", 3, 2), crashed("two", 3, 1), three)
     assert found["verdict"] == (
         "GPU 1 of host-1, rank 3: 3 crashes in 2 jobs, slow in 1. The error is the same each time. "
-        "In gpt (job), rank 3 is slow in its computation since 00:00:05 UTC."
+        "In gpt (job), rank 3 is slow in its computation."
     )
     assert found["presence"] == "Ranks report in 3 of 3 jobs, so the node is up."
     assert found["todo"] == {
@@ -106,7 +106,7 @@ def test_a_rank_slow_by_another_cause_than_its_computation_is_no_fault_of_its_gp
     found = shown("host-1", crashed("one", 3, 2), three)
     assert found["verdict"] == (
         "GPU 1 of host-1, rank 3: 2 crashes in 1 job. The error is the same each time. "
-        f"In gpt (job), rank 3 is slow{where} since 00:00:05 UTC."
+        f"In gpt (job), rank 3 is slow{where}."
     )
     first = found["gpus"][0]
     assert (first["slow"], first["history"]) == (0, "2 crashes in 1 job")
@@ -309,7 +309,7 @@ def test_a_node_from_which_nothing_comes_may_be_down() -> None:
     quiet = Scene(4, hosts=2, job_id="quiet", on_hang="log").run(30).cut_host(1).run(25)
     found = shown("host-1", quiet)
     assert [each["named_as"] for each in found["incidents"]] == ["quiet"]
-    assert found["incidents"][0]["headline"].startswith("Node host-1 has not been heard since ")
+    assert found["incidents"][0]["headline"].startswith("Node host-1 has not been heard; ")
     assert found["verdict"] == "host-1 is silent in 1 job, and nothing reports from it: it may be down."
     todo = {"text": "See whether the node answers.", "here": [], "anywhere": ["ping -c 3 -- host-1"], "drain": []}
     assert (found["state"], found["todo"]) == ("may be down", {**todo, "process": ""})

@@ -258,14 +258,14 @@ def test_a_straggler_that_is_not_acted_on_is_reported_only_if_the_policy_wants_i
     assert value(samples(job), "action_withheld", wanted="capture", reason="observe-only is on") == 1.0
 
 
-def test_a_reason_that_reports_an_age_makes_no_series() -> None:
+def test_the_reason_of_a_lost_job_has_no_age_and_is_one_series() -> None:
     def reasons(job: Job, now: float) -> set[Sample]:
         return {key for key in samples(job, now=now) if key[0] == "rankwatch_job_reason"}
 
     job = hung(Action.LOG, "observe-only is on")
     assert len(reasons(job, NOW)) == 1
     assert value(samples(job, now=NOW + 3600.0), "job_state", state="lost") == 1.0
-    assert reasons(job, NOW + 3600.0) == set()
+    assert reasons(job, NOW + 3600.0) == reasons(job, NOW + 7200.0) != set()
 
 
 def test_counters_begin_at_zero_so_that_an_increase_is_seen() -> None:

@@ -16,7 +16,6 @@ from rankwatch_monitor.core.views import host_commands, rank_logs
 from rankwatch_monitor.core.views.advice.record import Advice, Order, Step
 from rankwatch_monitor.core.views.advice.situation import Situation
 from rankwatch_monitor.core.views.crash_advice import crash_of, next_failure, separating
-from rankwatch_monitor.core.views.job_verdict import clock
 from rankwatch_monitor.core.views.node_gpus import common_function
 
 _RUNBOOK: Final = {
@@ -53,6 +52,12 @@ _ACTS: Final = {
     Action.SAVE_AND_STOP: "Rankwatch saves and stops the job",
     Action.STOP: "Rankwatch stops the job",
 }
+_SHORT: Final = {
+    Action.RESTART: "restart",
+    Action.RESTART_EXCLUDING_NODE: "restart without the node",
+    Action.SAVE_AND_STOP: "save and stop",
+    Action.STOP: "stop",
+}
 NONE_COMPLETED: Final = "the ranks were restarted, and none has completed a step yet"
 
 
@@ -66,15 +71,14 @@ def runbook(kind: VerdictKind) -> str:
 
 def first_report(s: Situation) -> Advice:
     """A restart of whose ranks none has reported: they are waited for as long as a start takes."""
-    due, restarted = s.report_due, s.current.timeline.restarted
+    due = s.report_due
     assert due is not None
-    assert restarted is not None
     its = f"attempt {s.job.attempt}" if s.job.attempt > s.current.attempt else "the ranks"
-    since = f": no rank has reported since the restart at {clock(restarted)} UTC, and nothing follows by itself"
+    since = ": no rank has reported since the restart, and nothing follows by itself"
     logs = rank_logs.place_on(s.job, s.first.host if s.first is not None else _any_host(s))
     late = Step(f"Read the logs of {its} and restart again", since, logs.command, logs.host, logs.note)
-    text = f"the ranks were started again at {clock(restarted)} UTC, and none has reported yet"
-    return _by(s, text, due, late, _orders(s, Action.RESTART), proposed=True)
+    text = "the ranks were started again, and none has reported yet"
+    return _by(s, text, "first report within", due, late, _orders(s, Action.RESTART), proposed=True)
 
 
 def _any_host(s: Situation) -> str:
@@ -83,12 +87,12 @@ def _any_host(s: Situation) -> str:
 
 def first_step(s: Situation) -> Advice:
     """A restart whose ranks report, and have completed no step."""
-    return _advice(s, awaited=NONE_COMPLETED, orders=_orders(s, Action.RESTART))
+    return _advice(s, awaited=NONE_COMPLETED, follows="first step awaited", orders=_orders(s, Action.RESTART))
 
 
 def stopping(s: Situation) -> Advice:
     """The job is being stopped."""
-    return _advice(s, awaited="Rankwatch stops the job")
+    return _advice(s, awaited="Rankwatch stops the job", follows="stopping")
 
 
 def launchers_restart(s: Situation) -> Advice:
@@ -100,31 +104,33 @@ def launchers_restart(s: Situation) -> Advice:
     place = rank_logs.of_launcher(s.job, host) if host else rank_logs.Place()
     where = f"the log of the launcher on {host}" if place.command else "the launchers' logs"
     due = s.current.phase_since + REPEAT_AFTER
-    why = f": no new attempt has begun, which was due at {clock(due)} UTC"
+    why = ": no new attempt has begun, which is overdue"
     note = f"{capital(place.note)}." if place.command and place.note else ""
     read = Step(f"Read {where}", why, place.command, place.host, note)
     orders = _leaving(s) if s.repeats else ()
     if s.now > due and orders and s.history is not None and s.history.jobs > 1:
         without = Step(_without(s), f": {_shows(s)}")
         return _advice(s, steps=(without, read), orders=orders, proposed=True)
-    return _by(s, "the launchers restart the ranks", due, read, orders)
+    return _by(s, "the launchers restart the ranks", "restart within", due, read, orders)
 
 
 def restart_ordered(s: Situation) -> Advice:
     """Rankwatch has ordered a restart, and repeats the order if no launcher answers."""
     due = s.current.phase_since + REPEAT_AFTER
-    return _advice(s, awaited="Rankwatch restarts the ranks", until=due if s.now <= due else None)
+    until, follows = (due, "restart within") if s.now <= due else (None, "restart ordered")
+    return _advice(s, awaited="Rankwatch restarts the ranks", until=until, follows=follows)
 
 
 def capturing(s: Situation) -> Advice:
     """Stacks are being captured."""
-    return _advice(s, awaited="stacks are being captured")
+    return _advice(s, awaited="stacks are being captured", follows="stacks being captured")
 
 
 def busy(s: Situation) -> Advice:
     """A suspected rank is busy: that is no hang."""
     text = "no action follows while a rank is busy"
-    return _advice(s, awaited=text, orders=_orders(s, Action.RESTART, Action.CAPTURE))
+    orders = _orders(s, Action.RESTART, Action.CAPTURE)
+    return _advice(s, awaited=text, follows="no action while a rank is busy", orders=orders)
 
 
 def suspected(s: Situation) -> Advice:
@@ -136,12 +142,15 @@ def suspected(s: Situation) -> Advice:
         text = "Rankwatch acts only if samples of the ranks prove that they hang"
     until = at if at is not None and s.now <= at else None
     cost = incident.restart_cost if incident.action in RESTARTS else None
-    return _advice(s, awaited=text, until=until, cost=cost, orders=_orders(s, Action.RESTART, Action.CAPTURE))
+    follows = "acts on proof only" if until is None else f"{_SHORT.get(incident.action, 'stacks')} in"
+    orders = _orders(s, Action.RESTART, Action.CAPTURE)
+    return _advice(s, awaited=text, until=until, follows=follows, cost=cost, orders=orders)
 
 
 def acts(s: Situation) -> Advice:
     """An incident on which an action follows at once."""
-    return _advice(s, awaited="Rankwatch captures stacks and acts")
+    follows = f"stacks, then {_SHORT.get(s.current.action, 'nothing')}"
+    return _advice(s, awaited="Rankwatch captures stacks and acts", follows=follows)
 
 
 # For a person ---------------------------------------------------------------------------------------------------------
@@ -226,10 +235,9 @@ def capture_first(s: Situation) -> Advice:
         return _advice(s, steps=(step,), orders=orders, proposed=True)
     step = Step("Capture the stacks", ": they show whether the ranks hang. Nothing happens by itself")
     at = s.current.acts_at
-    when = f" at {clock(at)} UTC" if at is not None and s.now <= at else ""
-    counts = f"It counts as a hang{when} unless the ranks make progress."
-    found = _advice(s, steps=(step,), orders=orders, proposed=True)
-    return replace(found, notes=(counts, *found.notes))
+    until, follows = (at, "counts as a hang in") if at is not None and s.now <= at else (None, "")
+    found = _advice(s, steps=(step,), until=until, follows=follows, orders=orders, proposed=True)
+    return replace(found, notes=("It counts as a hang unless the ranks make progress.", *found.notes))
 
 
 def restart(s: Situation) -> Advice:
@@ -253,6 +261,7 @@ def _advice(
     *,
     awaited: str = "",
     until: float | None = None,
+    follows: str = "",
     cost: float | None = None,
     steps: tuple[Step, ...] = (),
     orders: Sequence[Order] = (),
@@ -268,6 +277,7 @@ def _advice(
         steps=(*steps, *look),
         awaited=awaited,
         until=until,
+        next=follows,
         cost=cost,
         orders=tuple(orders),
         proposed=proposed,
@@ -286,10 +296,12 @@ def _weighs_restart(s: Situation, orders: Sequence[Order]) -> bool:
     return acts or any(order.action in RESTARTS for order in orders)
 
 
-def _by(s: Situation, text: str, due: float, late: Step, orders: Sequence[Order], *, proposed: bool = False) -> Advice:
+def _by(
+    s: Situation, text: str, follows: str, due: float, late: Step, orders: Sequence[Order], *, proposed: bool = False
+) -> Advice:
     """What is waited for until it is due, and is to be done once it is late."""
     if s.now <= due:
-        return replace(_advice(s, awaited=text, until=due, orders=orders), otherwise=late)
+        return replace(_advice(s, awaited=text, until=due, follows=follows, orders=orders), otherwise=late)
     return _advice(s, steps=(late,), orders=orders, proposed=proposed and bool(orders))
 
 

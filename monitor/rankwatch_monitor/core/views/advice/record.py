@@ -8,7 +8,6 @@ from typing import NamedTuple
 from rankwatch.cli.formatting import capital, duration, uncapital
 from rankwatch.contract.enums import Action
 from rankwatch_monitor.core.views import responses
-from rankwatch_monitor.core.views.job_verdict import clock
 
 
 class Step(NamedTuple):
@@ -63,6 +62,8 @@ class Advice:
     """What happens without a person, as a clause; empty: nothing does."""
     until: float | None = None
     """Unix seconds when that is due; None: not known."""
+    next: str = ""
+    """What follows by itself, for the clock beside it: ``restart in``, ``restart within``; empty: nothing does."""
     cost: float | None = None
     """Seconds that the awaited action loses; None: not known, or nothing is lost."""
     otherwise: Step | None = None
@@ -93,14 +94,13 @@ class Advice:
 
     @property
     def text(self) -> str:
-        """The advice in one line, which changes only with it: ``Wait until 14:02:32 UTC: the launchers ...``."""
+        """The advice in one line, which changes only with it: ``Nothing to do: the launchers restart the ranks``."""
         if not self.awaited:
             return self.steps[0].brief if self.steps else ""
-        until = "" if self.until is None else f" until {clock(self.until)} UTC"
         text = self.awaited if self.cost is None else f"{self.awaited}; a restart loses {duration(self.cost)}"
         if not self.steps:
-            return f"Nothing to do{until}: {text}"
-        return f"Wait{until}: {text}; meanwhile {uncapital(self.steps[0].brief)}"
+            return f"Nothing to do: {text}"
+        return f"Wait: {text}; meanwhile {uncapital(self.steps[0].brief)}"
 
     def to_json(self) -> responses.Advice:
         """For the API."""

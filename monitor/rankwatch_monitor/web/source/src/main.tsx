@@ -2,7 +2,7 @@ import { effect, signal } from "@preact/signals";
 import { render } from "preact";
 import { takeTokenFromAddress } from "./api/session";
 import { startClock } from "./api/connection";
-import { addressOf, jobAddress, parse } from "./logic/route";
+import { addressOf, parse } from "./logic/route";
 import "./style/tokens.css";
 import "./style/base.css";
 import "./style/shell.css";
@@ -22,7 +22,6 @@ import "./style/control.css";
 import "./style/phone.css";
 import "./style/print.css";
 import { Fleet } from "./view/fleet";
-import { GroupPage } from "./view/group";
 import { Job } from "./view/job";
 import { NodePage } from "./view/node";
 import { grouping, look, overlay, range, selected } from "./view/selection";
@@ -45,13 +44,6 @@ function Page() {
     return (
       <Shell crumbs={<a href="#/">Jobs</a>}>
         <NodePage key={here.host} host={here.host} />
-      </Shell>
-    );
-  }
-  if (here.view === "group") {
-    return (
-      <Shell crumbs={<><a href="#/">Jobs</a> <a href={jobAddress(here.job)}>{here.job}</a></>}>
-        <GroupPage key={location.hash} job={here.job} dimension={here.dimension} number={here.number} />
       </Shell>
     );
   }

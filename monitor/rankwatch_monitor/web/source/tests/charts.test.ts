@@ -1,22 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Why } from "../src/api/types";
-import { causeChart, causeOf, changedWords, consistsOf, fitted, gaps, heard, heardCount, mainValues, inOrder, isolated, missingAt, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../src/logic/charts";
-import { clock } from "../src/logic/text";
+import { causeChart, causeOf, consistsOf, fitted, gaps, heard, heardCount, mainValues, inOrder, isolated, missingAt, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../src/logic/charts";
 import { contributor, sample as some, trends as points, why as explained } from "./samples";
 
 const sample = (at: number, parts: Record<string, number>) => some({ at, parts });
 
 const NO_TRENDS = points();
-
-test("how much longer steps take than before a moment", () => {
-  const why = explained({ since: 900, before: 0.169, after: 0.224 });
-  const words = (facts: Partial<Why>) => changedWords({ ...why, ...facts }, 1000).replaceAll(/\s/g, " ");
-  assert.equal(words({}), `Steps take 33 % longer than before ${clock(900, 1000)} (169 ms, since then 224 ms).`);
-  assert.match(words({ before: 0.1694, after: 0.2236 }), /^Steps take 33 % longer .* \(169 ms, since then 224 ms\)\.$/, "from the figures that are shown");
-  assert.match(words({ after: 0.5 }), /^Steps take 3\.0 times as long as before /);
-  assert.deepEqual([words({ kind: "steady" }), words({ after: 0.1 }), words({ before: null })], ["", "", ""]);
-});
 
 test("areas lie on those that follow them, and lines stay where they are", () => {
   const chart = stepChart([sample(10, { compute: 0.3, data: 0.1 }), sample(20, { compute: 0.3, data: 0.2 })]);

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Culprit, CulpritClass, Incident, JobSummary, StackGroup, VerdictKind } from "../src/api/types";
-import { capturedWords, culpritRanks, faultOf, focus, hosts, hostsThen, innermost, kindWords, limitName, listWords, merged, ranksThen, repeats, titleOf, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
+import type { Culprit, CulpritClass, Incident, JobSummary, VerdictKind } from "../src/api/types";
+import { attempts, capturedWords, culpritRanks, focus, hosts, merged, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { group, incident as some } from "./samples";
@@ -13,16 +13,21 @@ const job = { state: "running" } as JobSummary;
 
 test("a requested incident comes first, then the open one, then closed ones", () => {
   const list = [incident("c", 300, 310), incident("b", 200, null), incident("a", 100, 110)];
-  assert.equal(focus(list, null, job, 400)?.id, "b");
-  assert.equal(focus(list, "a", job, 400)?.id, "a");
-  assert.equal(focus(list, "nope", job, 400), null);
+  assert.equal(focus(list, null, job)?.id, "b");
+  assert.equal(focus(list, "a", job)?.id, "a");
+  assert.equal(focus(list, "nope", job), null);
 });
 
-test("the last incident is shown for an hour, of a failed job without limit", () => {
+test("an incident that is over is in the list only, but for the one with which a job failed", () => {
   const list = [incident("a", 100, 110)];
-  assert.equal(focus(list, null, job, 200)?.id, "a");
-  assert.equal(focus(list, null, job, 100_000), null);
-  assert.equal(focus(list, null, { ...job, state: "failed" }, 100_000)?.id, "a");
+  assert.equal(focus(list, null, job), null);
+  assert.equal(focus(list, null, { state: "failed", ended_at: 200 }), null);
+  assert.equal(focus(list, null, { state: "failed", ended_at: 110 })?.id, "a");
+});
+
+test("each attempt of a failed job has the step after which it ended", () => {
+  const list = [some({ id: "b", attempt: 2, furthest_iteration: 614, title: "again" }), some({ id: "a", attempt: 1, furthest_iteration: 639 })];
+  assert.deepEqual(attempts({ attempt: 3, iteration: 700 }, list).map(({ attempt, step, id }) => [attempt, step, id]), [[1, 639, "a"], [2, 614, "b"], [3, 700, null]]);
 });
 
 test("when stacks were captured is stated with how long that was after the last progress", () => {
@@ -32,18 +37,11 @@ test("when stacks were captured is stated with how long that was after the last 
   assert.equal(words({ since: 100 }), "");
 });
 
-test("ranks of an incident were in the functions of their stacks", () => {
-  const group = (ranks: number[], name: string) => ({ ranks, frames: [{ function: name, file: "f.py", line: 1 }, { function: "main", file: "f.py", line: 9 }] }) as StackGroup;
-  const groups = [group([3], "load_batch"), group([0, 1], "all_reduce"), { ...group([2], ""), frames: [] }];
-  assert.deepEqual([[3], [0, 1], [0, 3], [2], [7]].map((ranks) => innermost(groups, ranks)), ["load_batch", "all_reduce", "load_batch, all_reduce", "", ""]);
-});
-
 test("an open suspicion is shown, a resolved one is not", () => {
   const list = [incident("b", 200, 230, false), incident("a", 100, 110)];
-  assert.equal(focus(list, null, job, 240)?.id, "a");
-  assert.equal(focus(list, "b", job, 240)?.id, "b");
-  assert.equal(focus(list.slice(0, 1), null, job, 240), null);
-  assert.equal(focus([incident("b", 200, null, false)], null, job, 240)?.id, "b");
+  assert.equal(focus(list, "b", job)?.id, "b");
+  assert.equal(focus(list.slice(0, 1), null, job), null);
+  assert.equal(focus([incident("b", 200, null, false)], null, job)?.id, "b");
 });
 
 test("a changed incident replaces its old version, newest first", () => {
@@ -93,11 +91,6 @@ test("missing stacks have a reason, and are promised only while they are capture
   assert.equal(withoutStacks(some({ phase: "closed", closed_at: 200 })), "Not captured: nothing was ordered.");
 });
 
-test("kinds are named as people name them", () => {
-  assert.equal(kindWords(some({ kind: "process_exited" })), "crash");
-  assert.equal(kindWords(some({ kind: "node_lost" })), "node lost");
-});
-
 test("addresses survive any id", () => {
   const plain = { view: "job", tab: "overview", sight: {}, incident: null };
   assert.deepEqual(parse(incidentAddress("a/b c%", "i#1")), { ...plain, job: "a/b c%", incident: "i#1" });
@@ -106,56 +99,3 @@ test("addresses survive any id", () => {
   assert.deepEqual(parse("#/jobs/50%"), { ...plain, job: "50%" });
 });
 
-const quiet = {
-  hosts: ["host-1"], ranks: [4, 5, 6, 7], since: 100, limit: 60, other_jobs: 0,
-  headline: "Node host-1 has not been heard since 00:01:40 UTC; its 4 ranks and its launcher are silent",
-};
-
-test("a host from which other jobs are heard is up: its job's own processes are what to look at", () => {
-  const up = { ...quiet, other_jobs: 7, headline: "8 ranks on host-1 silent since 00:01:40 UTC; the node is up (7 other jobs report)" };
-  assert.equal(faultOf({ quiet_host: up }, some({})), "silent on a node that is up");
-});
-
-test("an incident has the title of the host that is not heard, while it is open", () => {
-  const job = { quiet_host: quiet };
-  const open = some({ title: "The ranks are at different points", kind: "section_overrun" });
-  assert.equal(titleOf(job, open, 125), quiet.headline.replace(" UTC", ""));
-  assert.equal(faultOf(job, open), "node not heard");
-  assert.equal(titleOf(job, { ...open, closed_at: 120 }, 125), "The ranks are at different points");
-  assert.equal(faultOf({ quiet_host: null }, open), "section over its limit");
-});
-
-test("the ranks of a past incident are as of then", () => {
-  const culprits = [culprit(3, "behind"), culprit(4, "host_silent")];
-  const then = ranksThen({ culprits, affected: [0, 1, 3, 2] }, 6);
-  assert.deepEqual(then.culprits.map(({ rank, state }) => [rank, state]), [[3, "hung"], [4, "silent"]]);
-  assert.deepEqual([then.waiting, then.others], [[0, 1, 2], [5]]);
-  assert.deepEqual(ranksThen({ culprits, affected: [] }, 6).others, [], "nothing is known of the others");
-});
-
-test("the nodes of the ranks of a past incident are those of now, unless a culprit has moved", () => {
-  const now = ["a", "a", "b", "b"];
-  const culprit = (host: string) => [{ rank: 1, host, state: "hung", kind: "behind" }] as ReturnType<typeof ranksThen>["culprits"];
-  assert.deepEqual(hostsThen([0, 2, 3], culprit("a"), (rank) => now[rank]), ["a", "b"]);
-  assert.deepEqual(hostsThen([0, 2, 3], culprit("spare"), (rank) => now[rank]), []);
-  assert.deepEqual(hostsThen([0, 7], culprit("a"), (rank) => now[rank]), [], "a rank that is no more");
-});
-
-test("in a list each incident has what distinguishes it, and what it has in common once", () => {
-  const [first, again] = [638, 614].map((step, i) => some({ attempt: i + 1, furthest_iteration: step, title: "Rank 5 on host-0 exited with code 1: RuntimeError: CUDA error: device-side assert triggered" }));
-  assert.equal(listWords(first!, undefined), "attempt 1, after step 638: Rank 5 on host-0 exited with code 1: RuntimeError: CUDA error: device-side assert triggered");
-  assert.equal(listWords(again!, first), "attempt 2, after step 614: the same");
-  assert.equal(listWords({ ...again!, title: "another" }, first), "attempt 2, after step 614: another");
-});
-
-test("incidents next to each other that read the same are one group, suspicions apart", () => {
-  const of = (id: string, title: string, confirmed = true) => some({ id, title, confirmed });
-  const list = [of("f", "Rank 5 crashed"), of("e", "Rank 5 crashed"), of("d", "Rank 6 crashed"), of("c", "Rank 5 crashed"), of("b", "Rank 5 crashed", false), of("a", "Rank 5 crashed", false)];
-  assert.deepEqual(repeats(list, ({ title }) => title!).map((group) => group.map(({ id }) => id)), [["f", "e"], ["d"], ["c"], ["b", "a"]]);
-  assert.deepEqual(repeats([], () => ""), []);
-});
-
-test("a limit is called by its source, and just a limit where that is not known", () => {
-  const names = (["learned", "configured", null] as const).map((limit_source) => limitName({ limit_source }));
-  assert.deepEqual(names, ["learned limit", "configured limit", "limit"]);
-});

@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Launcher } from "../src/api/types";
 import { idleLaunchers, figures } from "../src/logic/launchers";
-import { restartsRanks } from "../src/logic/incidents";
-import { incident, launcher as some } from "./samples";
+import { launcher as some } from "./samples";
 
 const launcher = (node: string, facts: Partial<Launcher> = {}) => some({ node, host: node, ...facts });
 
@@ -34,7 +33,3 @@ test("launchers that share a host are shown by node name", () => {
   assert.deepEqual(idleLaunchers(all).map(({ name }) => name), ["h-1", "x"]);
 });
 
-test("a restart without a node is a restart", () => {
-  assert.ok(restartsRanks(incident({ action: "restart_excluding_node" })));
-  assert.ok(!restartsRanks(incident({ action: "save_and_stop" })));
-});

@@ -58,11 +58,3 @@ test("of labels that would cover each other the first stands", () => {
   assert.deepEqual([...readable([at(300, 10, "rank 5", true), at(290, 10, "rank 6", true)])], ["rank 5"]);
 });
 
-test("a few blocks have room for their names above them, many or narrow ones have none", () => {
-  const stages = (number: number, ranks: number) => Array.from({ length: number }, (_, stage) => ({ host: `pipeline stage ${stage}`, ranks: Array.from({ length: ranks }, (_, i) => stage * ranks + i) }));
-  const placed = layout(stages(4, 4096), 16_384, { width: 600, maxHeight: 440, scale: 1 });
-  assert.equal(placed.head.height, 28);
-  assert.ok(placed.height <= 440);
-  placed.nodes.forEach(({ y }, stage) => assert.equal(placed.corners[2 * 4096 * stage + 1], y + 28));
-  for (const groups of [stages(64, 256), stages(1, 4096)]) assert.equal(layout(groups, groups.length * groups[0]!.ranks.length, { width: 600, maxHeight: 440, scale: 1 }).head.height, 0);
-});

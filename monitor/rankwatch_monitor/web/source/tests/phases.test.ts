@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { addingUp, costOf, costText, detectedWords, phases } from "../src/logic/phases";
-import { clock, duration } from "../src/logic/text";
+import { addingUp, costOf, costText, phases } from "../src/logic/phases";
+import { duration } from "../src/logic/text";
 import { course, incident } from "./samples";
 
 const healed = course(100, { detect: 110, capture: 111.5, restart: 115, recover: 121.5 });
@@ -24,11 +24,6 @@ test("durations that are shown add up to their sum as it is shown", () => {
   assert.deepEqual(shown(11.04, 1.04, 1.54), ["11.0 s", "1.1 s", "1.5 s"], "13.6 s, as 13.62");
   assert.deepEqual(shown(0.24, 0, 2.06), ["240 ms", "0 s", "2.1 s"], "exact below a second");
   assert.deepEqual(shown(61.4, 61.4, 61.4), ["1 min 1 s", "1 min 2 s", "1 min 1 s"], "3 min 4 s, as 184.2");
-});
-
-test("the detection stands beside the beginning, where it came later", () => {
-  assert.equal(detectedWords(1e9, 1e9 + 11, 1e9 + 60), `detected ${clock(1e9 + 11, 1e9 + 60)}`);
-  assert.equal(detectedWords(1e9 + 0.2, 1e9 + 0.7, 1e9 + 60), "");
 });
 
 test("what goes on costs whole seconds of the page's clock, what is over the exact time", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { RankReport, RankState } from "../src/api/types";
-import { asOfNow, beatsApart, openSection, sectionWords, tally, timeIn, worstFirst } from "../src/logic/severity";
+import { asOfNow, openSection, sectionWords, tally, timeIn, worstFirst } from "../src/logic/severity";
 import { clock } from "../src/logic/text";
 
 const report = (rank: number, iteration: number | null, open_sections: Record<string, number> = {}): RankReport => ({
@@ -54,14 +54,6 @@ test("the section of a rank has the function in which it hangs", () => {
   assert.equal(sectionWords({ ...inside, open_sections: {} }), "load_batch");
   assert.equal(sectionWords(report(0, 9)), "–");
   assert.equal(sectionWords({ ...report(0, 9), idle: 2 }), "outside");
-});
-
-test("a heartbeat at the beginning of the section is no figure of its own", () => {
-  const hung = { ...report(0, 9, { step: 60.2 }), state: "hung" as const, heartbeat_age: 60 };
-  assert.equal(beatsApart(hung), false);
-  assert.equal(beatsApart({ ...hung, heartbeat_age: 30 }), true);
-  assert.equal(beatsApart({ ...hung, heartbeat_age: null }), false);
-  assert.equal(beatsApart({ ...hung, state: "running" }), true, "its column stays while it runs");
 });
 
 test("how long a silent rank has been in its section is unknown since it was last heard", () => {

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, clock, duration, figure, gpuTime, limitText, percent, rate, runs, shortened, speedText, wholeDuration, zoned } from "../src/logic/text";
-import { chooseZone } from "../src/logic/zone";
+import { ago, clock, duration, figure, gpuTime, limitText, percent, rate, runs, shortened, speedText, wholeDuration } from "../src/logic/text";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
@@ -42,25 +41,6 @@ test("neighbouring labels of small numbers differ", () => {
 test("what ranks cost is one kind of unit: GPU-minutes, then GPU-hours", () => {
   const found = [40, 216, 3600, 1.256 * 3600, 12.34 * 3600, 1234.5 * 3600].map((seconds) => gpuTime(seconds).replaceAll("\u2009", " "));
   assert.deepEqual(found, ["0.7 GPU-minutes", "3.6 GPU-minutes", "1.00 GPU-hours", "1.26 GPU-hours", "12.3 GPU-hours", "1,235 GPU-hours"]);
-});
-
-test("times of the monitor's sentences are in the chosen time zone", () => {
-  const now = Date.UTC(2026, 10, 26, 14, 2) / 1000;
-  chooseZone("utc");
-  assert.equal(zoned("Node n1 not heard since 14:01:15 UTC (limit 60 s)", now), "Node n1 not heard since 14:01:15 UTC (limit 60 s)");
-  chooseZone("local");
-  const local = new Date((now - 45) * 1000).toLocaleTimeString("en-GB", { hour12: false });
-  assert.equal(zoned("Node n1 not heard since 14:01:15 UTC (limit 60 s)", now), `Node n1 not heard since ${local} (limit 60 s)`);
-  assert.equal(zoned("no time", now), "no time");
-  for (const chosen of ["utc", "local"] as const) {
-    chooseZone(chosen);
-    const suffix = chosen === "utc" ? " UTC" : "";
-    assert.equal(zoned("silent since 2026-11-26 14:01:15 UTC.", now), `silent since ${clock(now - 45, now)}${suffix}.`);
-    assert.equal(zoned("silent since 2026-11-24 14:01:15 UTC.", now), `silent since ${clock(now - 45 - 2 * 86_400, now)}${suffix}.`);
-    assert.match(zoned("silent since 2026-11-24 14:01:15 UTC.", now), /since 2[45] Nov \d\d:\d\d/, "with its date");
-  }
-  const before = new Date((now - 86_400 + 65) * 1000).toLocaleTimeString("en-GB", { hour12: false });
-  assert.equal(zoned("reported at 14:03:05 UTC.", now), `reported at ${before}.`, "of an earlier day, which the sentence does not name");
 });
 
 test("an age is the difference of the two times that are shown", () => {

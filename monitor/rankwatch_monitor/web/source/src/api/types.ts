@@ -24,15 +24,6 @@ export type Action = "log" | "capture" | "restart" | "restart_excluding_node" | 
 /** What a token or a session allows; `none`: the monitor has no tokens. */
 export interface Allowed { scope: "ingest" | "read" | "control"; name: string; }
 
-/** A group of the same dimension. */ export interface Beside {
-  number: number;
-  /** Of its worst rank. */ state: RankState;
-  slow: number;
-  /** The furthest. */ iteration: number | null;
-  /** The longest own work of a rank within a step. */ work: number | null;
-  step: number | null;
-}
-
 /** What makes a straggler slow: the part that explains most of its excess. */
 export type Cause = "data" | "host" | "compute" | "communication" | "unexplained";
 
@@ -162,47 +153,12 @@ export interface GpuSlow { job: string; name: string; rank: number; since: numbe
 /** The event `grid`: a byte a rank as base64, an index into `legend`. */
 export interface GridEvent { attempt: number; world_size: number; states: string; legend: RankState[]; iterations: Extent; }
 
-/** How far the ranks of the group are in their process groups, by the newest incident with such evidence. */
-export interface GroupCollectives { incident: string | null; at: number | null; rows: GroupProgress[]; }
-
-/** A group of the parallel layout, and how many of the ranks here belong to it. */
-export interface GroupCount { dimension: Dimension; number: number; ranks: number; }
-
-/** One group of the parallel layout. */ export interface GroupDetail {
-  job: string;
-  name: string;
-  dimension: Dimension;
-  number: number;
-  /** Of the groups of more than one rank. */ numbers: number[];
-  attempt: number;
-  total_ranks: number;
-  hosts: number;
-  states: Partial<Record<RankState, number>>;
-  iterations: Extent;
-  label: Labelled;
-  advice: Advice | null;
-  standing: Standing;
-  /** How many ranks are in each state. */ summary: string;
-  sentences: string[];
-  /** Those groups, truncated. */ beside: Beside[];
-  incident: GroupIncident | null;
-  /** The worst first, truncated. */ ranks: GroupRank[];
-  collectives: GroupCollectives;
-}
-
-/** The open incident. */ export interface GroupIncident { id: string; headline: string; }
-
 /** Ranks with equal progress in one process group, by the sequence numbers of its collectives. */ export interface GroupProgress {
   group: string;
   /** Of the newest collective that the ranks have entered. */ operation: string;
   enqueued: number;
   /** -1: none. */ completed: number;
   ranks: number[];
-}
-
-/** A rank on the page of a group; `groups` are its coordinates in the parallel layout. */ export interface GroupRank extends RankReport {
-  groups: Partial<Record<Dimension, number>>;
-  /** Null: it is not slow. */ straggler: SlowNow | null;
 }
 
 /** Without `brief` a sample has all that is kept of it. */ export interface History { samples: HistorySample[]; }
@@ -324,19 +280,39 @@ export interface JobEvents { job?: JobSummary; grid?: GridEvent; incident?: Inci
 /** State of a job: the one word for it in API, page, terminal, metrics and messages. */
 export type JobState = "starting" | "running" | "suspected" | "slow" | "no step" | "hung" | "restarting" | "stopping" | "finished" | "failed" | "stopped" | "lost";
 
-/** A job in the list. */ export interface JobSummary extends Labelled {
-  checkpoint: Checkpoint | null;
+/** A job in the list. */ export interface JobSummary {
+  name: string;
+  state: JobState;
+  /** `bad`: a person is needed; `waits`: what is needed follows by itself; `warns`: it trains, with a loss. */ tone: Tone;
+  /** The state in at most 90 characters; empty of a job that simply runs. */ headline: string;
+  /** The same in at most 160; never empty. */ title: string;
+  reason: string;
+  /** When its trouble began, or it ended; null: it is well. */ since: number | null;
+  /** When its open incident was detected, or the one with which it failed. */ detected: number | null;
+  elapsed: number | null;
+  /** Of that incident: seconds that had passed, and which of them its limit allows. */ limit: number | null;
+  place: IncidentPlace | null;
+  next: NextAct | null;
+  /** Ranks for which no step completes. */ idle: number;
+  lost: Lost | null;
   /** The last step that the newest attempt completed. */ iteration: number | null;
+  goodput: number | null;
   /** Of a job that stands: steps that were thrown away and not done again. */ steps_lost: number | null;
   /** Of a job that stands: those after its last checkpoint. */ steps_at_risk: number | null;
-  /** Zero while no step completes. */ iterations_per_second: number | null;
-  /** While no step completes: how long one usually took. */ step_seconds: number | null;
-  goodput: number | null;
-  started_at: number;
+  /** `loses up to 39 steps`; empty: not known. */ restart_loses: string;
+  /** What a person should do, or what happens by itself; null: nothing. */ advice: Advice | null;
+  quiet_host: QuietHost | null;
+  /** Cause of lost time. */ verdict: StragglerVerdict;
+  open_incidents: number;
+  ended_at: number | null;
   id: string;
   world_size: number;
   ranks_reporting: number;
   attempt: number;
+  checkpoint: Checkpoint | null;
+  /** Zero while no step completes. */ iterations_per_second: number | null;
+  /** While no step completes: how long one usually took. */ step_seconds: number | null;
+  started_at: number;
   /** What stands beside goodput, in words. */ goodput_notes: string[];
   /** Of these: how much of it is lost waiting for slow ranks; empty: nothing. */ waited: string;
   /** Of a finished job: the steps of which no save is known, in words; empty: none. */ unsaved: string;
@@ -347,7 +323,6 @@ export type JobState = "starting" | "running" | "suspected" | "slow" | "no step"
   observe_only: boolean;
   open_stragglers: number;
   incidents: number;
-  /** What a person should do, or what happens by itself; null: nothing. */ advice: Advice | null;
   /** Of a failed job: why no restart followed; empty: not stated. */ no_restart: string;
   repeated: Repeated | null;
   restarts: number;
@@ -390,19 +365,6 @@ export type JobState = "starting" | "running" | "suspected" | "slow" | "no step"
   compute: number | null;
   step: number | null;
   straggler: number | null;
-}
-
-/** What a job is labelled by, in the list and on the pages of its nodes. */ export interface Labelled {
-  name: string;
-  state: JobState;
-  reason: string;
-  /** The state in at most 90 characters. */ headline: string;
-  quiet_host: QuietHost | null;
-  /** Cause of lost time. */ verdict: StragglerVerdict;
-  open_incidents: number;
-  /** Since when it hangs, recovers, is suspected, lost, failed or slow; null: it is not. */ trouble_since: number | null;
-  /** Since when it is being restarted; null: it is not. */ recovering_since: number | null;
-  ended_at: number | null;
 }
 
 /** The last incident about a host; `since`: when its trouble began. */
@@ -468,6 +430,13 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
 
 /** Where a limit in force comes from. */ export type LimitSource = "configured" | "default" | "loaded" | "learned" | "first_time";
 
+/** GPU time that an incident costs: `seconds` of so many `gpus`; `since`: it grows by the clock. */ export interface Lost {
+  seconds: number;
+  since: number | null;
+  gpus: number;
+  /** Thrown away by its restart. */ steps: number | null;
+}
+
 /** A host that incidents have named. */ export interface NamedHost {
   host: string;
   incidents: number;
@@ -487,6 +456,9 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
   /** Whom it accuses, beside whom the incident blames, in one sentence. */ text: string;
   /** The answer. */ lines: string[];
 }
+
+/** What follows by itself: `text` and a countdown to `due`, `restart in` 0:43; without one `text` alone. */
+export interface NextAct { text: string; due: number | null; }
 
 /** The advice about a job; `remaining`: without the node, null: it cannot be left out now. */
 export interface NodeAdvice { job: string; name: string; advice: Advice; remaining: Remaining | null; }
@@ -537,22 +509,39 @@ export interface NodeAdvice { job: string; name: string; advice: Advice; remaini
   /** Whether the node is its culprit, its suspect, or quiet while it is open. */ named_as: "culprit" | "suspect" | "quiet";
 }
 
-/** What a job runs on a node. */ export interface NodeJob extends Labelled {
-  checkpoint: Checkpoint | null;
+/** What a job runs on a node. */ export interface NodeJob {
+  name: string;
+  state: JobState;
+  /** `bad`: a person is needed; `waits`: what is needed follows by itself; `warns`: it trains, with a loss. */ tone: Tone;
+  /** The state in at most 90 characters; empty of a job that simply runs. */ headline: string;
+  /** The same in at most 160; never empty. */ title: string;
+  reason: string;
+  /** When its trouble began, or it ended; null: it is well. */ since: number | null;
+  /** When its open incident was detected, or the one with which it failed. */ detected: number | null;
+  elapsed: number | null;
+  /** Of that incident: seconds that had passed, and which of them its limit allows. */ limit: number | null;
+  place: IncidentPlace | null;
+  next: NextAct | null;
+  /** Ranks for which no step completes. */ idle: number;
+  lost: Lost | null;
   /** The last step that the newest attempt completed. */ iteration: number | null;
+  goodput: number | null;
   /** Of a job that stands: steps that were thrown away and not done again. */ steps_lost: number | null;
   /** Of a job that stands: those after its last checkpoint. */ steps_at_risk: number | null;
-  /** Zero while no step completes. */ iterations_per_second: number | null;
-  /** While no step completes: how long one usually took. */ step_seconds: number | null;
-  goodput: number | null;
-  started_at: number;
+  /** `loses up to 39 steps`; empty: not known. */ restart_loses: string;
+  /** What a person should do, or what happens by itself; null: nothing. */ advice: Advice | null;
+  quiet_host: QuietHost | null;
+  /** Cause of lost time. */ verdict: StragglerVerdict;
+  open_incidents: number;
+  ended_at: number | null;
   job: string;
   over: boolean;
   attempt: number;
+  checkpoint: Checkpoint | null;
+  started_at: number;
   total_ranks: number;
   ranks: PlacedRank[];
   launchers: PlacedLauncher[];
-  groups: GroupCount[];
 }
 
 /** All nodes of all jobs. */ export interface NodeMap {
@@ -643,7 +632,11 @@ export interface PhaseRow { name: string; begin: number; end: number | null; mar
   /** Messages that are due since its last one are missing. */ silent: boolean;
 }
 
-/** A rank on the page of a node. */ export interface PlacedRank extends GroupRank { device: Device | null; uuid: string | null; }
+/** A rank on the page of a node. */ export interface PlacedRank extends RankReport {
+  /** Null: it is not slow. */ straggler: SlowNow | null;
+  device: Device | null;
+  uuid: string | null;
+}
 
 /** Every setting of a policy, and what each action does. */
 export interface PolicySchema { settings: Setting[]; actions: Partial<Record<Action, string>>; }
@@ -854,14 +847,6 @@ export interface Sparklines { until: number; seconds: number; unknown: number; l
   note: string;
 }
 
-/** Whether a group is the cause of what is wrong with the job. */ export interface Standing {
-  role: "cause" | "waits" | "calm" | "unknown";
-  text: string;
-  /** What was measured of a slow rank. */ detail: string;
-  /** The first rank that the others wait for. */ rank: number | null;
-  /** The group it is in. */ number: number | null;
-}
-
 /** It with its sentence. */ export interface StatedLate extends Late { sentence: string; }
 
 /** What to do; `command` is run on `host`, without one anywhere in the cluster. */ export interface Step {
@@ -934,6 +919,8 @@ export type StragglerVerdict = "healthy" | "suspected" | "worker" | "stage" | "w
   in_force: number | null;
   /** Null: no limit. */ source: LimitSource | null;
 }
+
+export type Tone = "bad" | "waits" | "warns" | "calm" | "over";
 
 /** A score over the ranks; `rank`: the one of the minimum. */
 export interface Trend { min: (number | null)[]; median: (number | null)[]; max: (number | null)[]; rank: (number | null)[]; }

@@ -2,21 +2,18 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
-import type { NamedHost, NodeMap } from "../api/types";
+import type { NodeMap } from "../api/types";
 import { type Listed } from "../logic/fleet";
 import type { Sparklines } from "../logic/sparkline";
 import { poll } from "./poll";
 import { listen, type Stream } from "./stream";
 
-const HOSTS_EVERY_MS = 30_000;
 const NODES_EVERY_MS = 5_000;
 const SPARKLINES_EVERY_MS = 60_000;
 
 export interface FleetWatch extends Stream {
   /** Null until the first answer. */
   jobs: Signal<Listed[] | null>;
-  /** Hosts that incidents have named, the most frequent first. */
-  hosts: Signal<NamedHost[]>;
   /** Null until the first answer. */
   nodes: Signal<NodeMap | null>;
   /** Null until the first answer. */
@@ -25,7 +22,6 @@ export interface FleetWatch extends Stream {
 
 export function watchFleet(): FleetWatch {
   const jobs = signal<Listed[] | null>(null);
-  const hosts = signal<NamedHost[]>([]);
   const nodes = signal<NodeMap | null>(null);
   const sparklines = signal<Sparklines | null>(null);
   let before = "";
@@ -42,9 +38,6 @@ export function watchFleet(): FleetWatch {
     );
   };
   const stream = listen("/events", { jobs: (data) => take(data as { jobs: Listed[] }) }, read, read);
-  const stop = poll(HOSTS_EVERY_MS, async (ended) => {
-    hosts.value = (await get<{ hosts: NamedHost[] }>("/hosts", ended)).hosts;
-  });
   const stopNodes = poll(NODES_EVERY_MS, async (ended) => {
     const next = await get<NodeMap>("/nodes", ended, { unchanged: true });
     const text = JSON.stringify(next);
@@ -55,9 +48,8 @@ export function watchFleet(): FleetWatch {
     sparklines.value = await get<Sparklines>("/sparklines", ended, { optional: true, unchanged: true });
   });
   return {
-    jobs, hosts, nodes, sparklines,
+    jobs, nodes, sparklines,
     close() {
-      stop();
       stopSparklines();
       stopNodes();
       stream.close();

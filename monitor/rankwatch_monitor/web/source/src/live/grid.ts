@@ -2,10 +2,7 @@
 
 import { type Signal, effect, signal, untracked } from "@preact/signals";
 import { get } from "../api/client";
-import type { Dimension } from "../api/types";
 import type { Look } from "../logic/levels";
-import { NOWHERE } from "../logic/nodes";
-import { DIMENSIONS } from "../logic/route";
 import { poll } from "./poll";
 
 const EVERY_MS = 2000;
@@ -55,12 +52,3 @@ export function bytesOf(base64: string): Uint8Array {
   return bytes;
 }
 
-/** The parallel groups of a job that have more than one rank. */
-export async function readGroups(job: string, ended: AbortSignal): Promise<[Dimension, number][]> {
-  const { coordinates } = await get<{ coordinates: Record<string, string> }>(`/jobs/${encodeURIComponent(job)}/layout`, ended);
-  return DIMENSIONS.flatMap((name) => {
-    const sizes = new Map<number, number>();
-    for (const number of new Uint16Array(bytesOf(coordinates[name] ?? "").buffer)) if (number !== NOWHERE) sizes.set(number, (sizes.get(number) ?? 0) + 1);
-    return [...sizes].filter(([, size]) => size > 1).map(([number]): [Dimension, number] => [name, number]).sort(([, a], [, c]) => a - c);
-  });
-}

@@ -1,10 +1,10 @@
 // Which ranks of a table are alike, so that one line stands for them.
 
-import type { GroupRank, PlacedRank } from "../api/types";
+import type { PlacedRank, RankReport } from "../api/types";
 import { secondsIn, sectionWords } from "./severity";
 
 /** A rank in a table; its device is known on the page of its node. */
-export type Placed = GroupRank & Partial<Pick<PlacedRank, "device">>;
+export type Placed = RankReport & Partial<Pick<PlacedRank, "device" | "straggler">>;
 
 /** Fewer are shown one by one. */
 const FEWEST = 3;

@@ -2,7 +2,6 @@
 
 import type { HistorySample, JobSummary, Trends, Why } from "../api/types";
 import { PARTS } from "./parts";
-import { clock, ofStep, ratioOfSteps, wholePercent } from "./text";
 import { median } from "./timeline";
 
 type Contributor = Why["contributors"][number];
@@ -335,17 +334,6 @@ export function stepsBySpeed(time: readonly number[], speed: readonly (number | 
 /** What the change consists of, by its share; what the sentence states already is left out. */
 export const consistsOf = ({ contributors, sentence }: Why): Contributor[] =>
   contributors.filter((each) => each.share > 0 && !sentence.includes(each.sentence)).slice(0, 3);
-
-/** From this factor on a change is given as a factor, below it in percent, as in the monitor's sentence. */
-const TWICE = 1.5;
-
-/** "Steps take 33 % longer than before 13:54:10 (169 ms, since then 224 ms)."; empty: they do not. */
-export function changedWords({ kind, since, before, after }: Why, now: number): string {
-  if (kind !== "change" || since === null || !before || !after || after <= before) return "";
-  const ratio = ratioOfSteps(after, before);
-  const longer = after < TWICE * before ? `${wholePercent(ratio - 1)} longer than` : `${ratio.toFixed(1)} times as long as`;
-  return `Steps take ${longer} before ${clock(since, now)} (${ofStep(before)}, since then ${ofStep(after)}).`;
-}
 
 export interface StepRow {
   at: number;

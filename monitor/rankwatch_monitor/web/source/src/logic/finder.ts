@@ -1,14 +1,10 @@
-// Finds ranks, nodes, groups and states of a job by what a person types.
+// Finds ranks, nodes and states of a job by what a person types.
 
-import type { Dimension } from "../api/types";
-import { groupSizes } from "./nodes";
-import { DIMENSIONS } from "./route";
 import type { Cell } from "./levels";
 
 export type Found =
   | { kind: "rank"; rank: number; note: string }
   | { kind: "node"; host: string; ranks: number }
-  | { kind: "group"; dimension: Dimension; number: number; ranks: number }
   | { kind: "state"; state: Cell; ranks: number };
 
 export interface Places {
@@ -17,22 +13,18 @@ export interface Places {
   hosts: readonly string[];
   /** Number of ranks by state, the states that are present. */
   states: ReadonlyMap<Cell, number>;
-  /** Coordinates of each rank by dimension. */
-  coordinates: Readonly<Partial<Record<string, Uint16Array>>>;
 }
 
 const MOST = 8;
-const SHORT: Record<string, Dimension> = { dp: "data", tp: "tensor", pp: "pipeline", ep: "expert" };
 
 /** At most eight, the likeliest first. */
-export function find(typed: string, { worldSize, hosts, states, coordinates }: Places): Found[] {
+export function find(typed: string, { worldSize, hosts, states }: Places): Found[] {
   const text = typed.trim().toLowerCase();
   if (text === "") return [];
   const found: Found[] = [];
   const rank = /^(?:rank\s*)?(\d{1,7})$/.exec(text);
   if (rank && Number(rank[1]) < worldSize) found.push({ kind: "rank", rank: Number(rank[1]), note: hosts[Number(rank[1])] ?? "" });
   for (const [state, ranks] of states) if (ranks > 0 && state.startsWith(text)) found.push({ kind: "state", state, ranks });
-  found.push(...groups(text, coordinates));
   const nodes = new Map<string, number>();
   for (const host of hosts) if (host !== "" && host.toLowerCase().includes(text)) nodes.set(host, (nodes.get(host) ?? 0) + 1);
   const exact = (host: string) => Number(host.toLowerCase() !== text);
@@ -40,12 +32,3 @@ export function find(typed: string, { worldSize, hosts, states, coordinates }: P
   return found.slice(0, MOST);
 }
 
-function groups(text: string, coordinates: Places["coordinates"]): Found[] {
-  const typed = /^([a-z]+)\s*(\d{0,6})$/.exec(text);
-  if (!typed) return [];
-  const dimension = SHORT[typed[1]!] ?? DIMENSIONS.find((each) => each.startsWith(typed[1]!));
-  const words = dimension && coordinates[dimension];
-  if (!words) return [];
-  const wanted = [...groupSizes(words)].filter(([number, ranks]) => ranks > 1 && (typed[2] === "" || number === Number(typed[2]))).sort(([a], [b]) => a - b);
-  return wanted.slice(0, MOST).map(([number, ranks]) => ({ kind: "group", dimension: dimension!, number, ranks }));
-}

@@ -1,11 +1,8 @@
 // The jobs of a node as rows of one table, and its launchers in words.
 
 import type { NodeDetail, PlacedLauncher, PlacedRank } from "../api/types";
-import { alike } from "./alike";
 import { deviceFacts } from "./device";
-import { whyOf } from "./fleet";
-import { isTrouble } from "./severity";
-import { clock, duration, elapsed, range, wholeDuration, wholePercent, words, zoned } from "./text";
+import { clock, duration, elapsed, range, wholeDuration, wholePercent, words } from "./text";
 
 export type Part = NodeDetail["jobs"][number];
 
@@ -24,27 +21,9 @@ export function launcherWords(launcher: PlacedLauncher, now: number): string {
   ].filter(Boolean).join("; ")}.`;
 }
 
-/** What is wrong with a job, by the clock of the page where that names a silence; an error in full. */
-export function whyHere(part: Part, now: number): string {
-  const why = whyOf(part, now);
-  return zoned((why.endsWith("…") || / exited with code \d+: /.test(part.reason)) && part.quiet_host == null ? part.reason.replace(/\.$/, "").replace(/^r(?=ank )/, "R") : why, now);
-}
-
 /** Launchers that are not heard, unless what is wrong with the job states that already. */
 export function goneBesides(part: Part): PlacedLauncher[] {
   return part.quiet_host != null || part.state === "lost" ? [] : part.launchers.filter(isGone);
-}
-
-/** Whether the trouble of a job is on other nodes: no incident names this one, no rank here is in trouble or slow, and its launcher is heard. */
-export function isElsewhere(part: Part, named: ReadonlySet<string>): boolean {
-  const here = part.ranks.some(({ state, straggler }) => isTrouble(state) || straggler != null);
-  return !here && !named.has(part.job) && part.state !== "lost" && !(part.over ? [] : part.launchers).some(isGone);
-}
-
-/** Ranks that are alike as one row; with nothing to show of them, the job is a row by itself. */
-export function linesOf(part: Part, each: boolean): PlacedRank[][] {
-  const lines = alike(part.ranks);
-  return each ? lines.flat().map((rank) => [rank]) : lines;
 }
 
 /** What is known of ranks besides their state and how slow they are: "the others wait 27 % of a step, GPU score 1.00, 61 °C". */

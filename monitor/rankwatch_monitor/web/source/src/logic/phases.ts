@@ -1,7 +1,7 @@
 // An incident as consecutive phases, each named for what happens until its end mark.
 
 import type { Incident } from "../api/types";
-import { capital, clock, duration, plural, wholeDuration } from "./text";
+import { capital, duration, plural, wholeDuration } from "./text";
 
 export interface Phase {
   name: string;
@@ -19,10 +19,8 @@ export interface Phase {
 
 const MARKS: Record<string, string> = { first_step: "first new step", given_up: "given up", last_heard: "last heard", failed: "job failed", stopped: "stopped", finished: "job finished" };
 
-/** In the order of the table. */
-export const STAGES: readonly string[] = ["Detect", "Confirm", "Capture", "Restart", "Stop", "Recover", "Unresolved"];
 /** The time of the steps that a restart threw away: the first of them is done again before the incident is over. */
-export const LOST = "Lost steps";
+const LOST = "Lost steps";
 
 /** The phases as the monitor has them, as of now; the lost steps come last: together they are the cost. */
 export function phases({ phases: all, lost_steps_s: lost, steps_lost: steps }: Pick<Incident, "phases" | "lost_steps_s" | "steps_lost">, now: number): Phase[] {
@@ -53,12 +51,6 @@ export function over({ timeline, closed_at: closedAt }: Pick<Incident, "timeline
 
 /** What an incident has cost the job in time, as of now. */
 export const costOf = ({ cost: { seconds, since } }: Pick<Incident, "cost">, now: number): number => seconds + (since === null ? 0 : Math.max(0, now - since));
-
-/** "detected 14:01:38", of trouble that began before; empty: it was detected at once. */
-export function detectedWords(since: number, openedAt: number, now: number): string {
-  const at = clock(openedAt, now);
-  return at === clock(since, now) ? "" : `detected ${at}`;
-}
 
 /** How long something took, or has taken so far. */
 export const took = (seconds: number, goesOn: boolean): string => (goesOn ? wholeDuration(seconds) : duration(seconds));

@@ -1,7 +1,6 @@
 // Conversion of policy settings to form fields and back. Validation is left to the monitor.
 
 import type { JobSummary, Launcher, Setting } from "../api/types";
-import { type Known, loss } from "./checkpoint";
 import { count, plural } from "./text";
 
 export type SettingValue = Setting["default"];
@@ -90,10 +89,10 @@ export function grouped(settings: readonly Setting[]): Group[] {
 export type ActionName = "capture" | "restart" | "restart_excluding_node" | "save_and_stop" | "stop";
 
 /** What an action will do, shown for confirmation. */
-export function consequence(action: ActionName, job: Known & Pick<JobSummary, "world_size" | "attempt" | "restarts" | "max_restarts">, left: string, now: number): string {
+export function consequence(action: ActionName, job: Pick<JobSummary, "restart_loses" | "world_size" | "attempt" | "restarts" | "max_restarts">, left: string): string {
   const ranks = job.world_size === 1 ? "its one rank" : `all ${count(job.world_size)} ranks`;
   const again = `Stacks are captured, then ${ranks} are ended and restarted as attempt ${job.attempt + 1}`;
-  const lost = loss(action === "stop" ? "A stop" : "The restart", job, now);
+  const lost = job.restart_loses === "" ? "" : `${action === "stop" ? "Another launch" : "The restart"} ${job.restart_loses}.`;
   const over = "The job ends and is not restarted.";
   const budget = `The job has used ${job.restarts} of ${job.max_restarts} restarts.`;
   switch (action) {

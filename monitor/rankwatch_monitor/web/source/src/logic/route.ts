@@ -1,4 +1,4 @@
-// Addresses within the page: #/  #/?hours=24  #/nodes/HOST  #/jobs/ID  #/jobs/ID/groups/data/3  #/jobs/ID/incidents/IID, those of a job
+// Addresses within the page: #/  #/?hours=24  #/nodes/HOST  #/jobs/ID  #/jobs/ID/incidents/IID, those of a job
 // with ?tab= &range= &with= &rank= &look= &group= behind it.
 
 import type { Dimension } from "../api/types";
@@ -30,16 +30,13 @@ export interface Sight {
 export type Route =
   | { view: "fleet"; hours?: number }
   | { view: "node"; host: string }
-  | { view: "group"; job: string; dimension: Dimension; number: number }
   | { view: "job"; job: string; incident: string | null; tab: Tab; sight: Sight };
 
 export function parse(hash: string): Route {
   const [path, query] = hash.replace(/^#?\/?/, "").split("?", 2);
-  const [place, job, below, incident, last] = path!.split("/").map(decoded);
+  const [place, job, below, incident] = path!.split("/").map(decoded);
   if (place === "nodes" && job) return { view: "node", host: job };
   if (place !== "jobs" || !job) return fleetOf(new URLSearchParams(query));
-  const dimension = DIMENSIONS.find((each) => each === incident);
-  if (below === "groups" && dimension && /^\d{1,7}$/.test(last ?? "")) return { view: "group", job, dimension, number: Number(last) };
   const named = new URLSearchParams(query);
   const [tab, look, group, rank] = ["tab", "look", "group", "rank"].map((name) => named.get(name) ?? "");
   const sight: Sight = {};
@@ -91,10 +88,6 @@ export function nodeAddress(host: string): string {
   return `#/nodes/${encodeURIComponent(host)}`;
 }
 
-export function groupAddress(job: string, dimension: Dimension, number: number): string {
-  return `${jobAddress(job)}/groups/${dimension}/${number}`;
-}
-
 export function rankAddress(job: string, rank: number): string {
   return `${jobAddress(job)}?rank=${rank}`;
 }
@@ -103,7 +96,6 @@ export function rankAddress(job: string, rank: number): string {
 export function addressOf(route: Route, sight: { rank: number | null; look: Look; group: Grouping; range?: Range; overlay?: Overlay | null }): string {
   if (route.view === "fleet") return fleetAddress(route.hours);
   if (route.view === "node") return nodeAddress(route.host);
-  if (route.view === "group") return groupAddress(route.job, route.dimension, route.number);
   const query = new URLSearchParams();
   if (route.tab !== "overview") query.set("tab", route.tab);
   if (sight.range !== undefined && rangeText(sight.range)) query.set("range", rangeText(sight.range));

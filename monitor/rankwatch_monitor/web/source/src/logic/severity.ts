@@ -76,9 +76,6 @@ export function worstFirst(
   });
 }
 
-/** Whether the heartbeat age of a rank is another one than its time in the section, in which one that stands had its last heartbeat. */
-export const beatsApart = (rank: RankReport): boolean => rank.heartbeat_age != null && (moves(rank.state) || Math.abs(rank.heartbeat_age - (secondsIn(rank) ?? Infinity)) >= 1);
-
 /** "step › load_batch": the section of a rank, and the function in which it hangs or waits; "outside" sections; "–": not known. */
 export const sectionWords = (rank: RankReport): string => [openSection(rank)?.name ?? (rank.idle != null ? "outside" : rank.function ? "" : "–"), rank.function].filter(Boolean).join(" › ");
 

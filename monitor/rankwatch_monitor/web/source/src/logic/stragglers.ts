@@ -1,50 +1,8 @@
-// Texts about performance: findings, costs, scores.
+// Texts about slow ranks: costs, scores.
 
-import type { Finding, KernelView, Performance, Straggler } from "../api/types";
+import type { KernelView, Performance, Straggler } from "../api/types";
 import { isUneven, times } from "./kernels";
-import { clock, elapsed, gpuTime, ofStep, plural, roughly, runs, wholePercent, words } from "./text";
-
-const ORIGINS: Record<string, string> = {
-  stage: "unbalanced stages", workload: "uneven workload", link: "slow network", unexplained: "unexplained",
-};
-
-/** The finding in one sentence. */
-export const findingWords = ({ reason }: Finding): string => reason || "No straggler.";
-
-/** Share, origin, cause and ranks of the finding; empty if no rank is slow, or no step has completed yet. */
-export function findingFacts(finding: Finding): string {
-  if (isUnremarkable(finding) || finding.verdict === "worker") return ""; // slow ranks have a table of their own
-  return [
-    finding.share > 0 ? `${wholePercent(finding.share)} of each step is lost` : null,
-    ORIGINS[finding.verdict] ?? finding.verdict,
-    finding.cause === "unexplained" ? null : `slow ${slowIn(finding.cause)}`,
-    finding.ranks.length > 0 ? `${plural(finding.ranks.length, "rank")} (${runs(finding.ranks)})` : null,
-  ].filter(Boolean).join(" · ");
-}
-
-/** What a sentence states beyond the text above, which may be its beginning. */
-export function restOf(sentence: string, above: string): string {
-  if (isShown(sentence, above)) return "";
-  const begun = above.replace(/\.$/, "");
-  if (begun === "" || !sentence.startsWith(begun)) return sentence;
-  const rest = sentence.slice(begun.length).replace(/^[;:,. ]+/, "");
-  return rest.charAt(0).toUpperCase() + rest.slice(1);
-}
-
-/** Whether the text above already contains a sentence, by itself or as a part of another. */
-export function isShown(sentence: string, above: string): boolean {
-  return sentence !== "" && above.toLowerCase().includes(sentence.toLowerCase());
-}
-
-/** Without slow ranks: healthy, not certain yet, or without a completed step, which the headline of the job states. */
-function isUnremarkable(finding: Finding): boolean {
-  return ["healthy", "suspected", "no_step"].includes(finding.verdict);
-}
-
-/** Whether stragglers are shown above the grid. */
-export function isLoud(performance: Performance | null): boolean {
-  return performance !== null && (performance.open > 0 || !isUnremarkable(performance.finding));
-}
+import { clock, gpuTime, ofStep, plural, wholePercent, words } from "./text";
 
 /** Open stragglers by rank, the costliest first. */
 export function slowRanks(performance: Performance | null): ReadonlyMap<number, Straggler> {
@@ -108,11 +66,6 @@ export function foundBy(straggler: Straggler): string {
   return straggler.reference === "fastest" ? "by the threshold of the fastest reference" : "by the robust reference";
 }
 
-/** Whether the figures of the costliest slow rank are known, which stand below the headline. */
-export function isMeasured({ stragglers: [first] }: Pick<Performance, "stragglers">): boolean {
-  return first !== undefined && first.own != null && first.peers != null && first.lateness !== null && first.share !== null;
-}
-
 /** The costliest slow rank in figures: since when, in what, how long the others wait, what is done about it. */
 export function slowFacts({ stragglers, open, throttled, cost_rate: rate }: Pick<Performance, "stragglers" | "open" | "throttled" | "cost_rate">, now: number): { label: string; value: string; note?: string }[] {
   const first = stragglers[0]!;
@@ -121,14 +74,9 @@ export function slowFacts({ stragglers, open, throttled, cost_rate: rate }: Pick
   const beside = [rate ?? "", open > 1 ? `${plural(open - 1, "more rank is", "more ranks are")} slow` : ""].filter(Boolean);
   const device = throttled === null ? [] : [{ label: throttled.gpu, value: "throttled", note: `${throttled.words}, since ${clock(throttled.since, now)}` }];
   return [
-    { label: "Slow since", value: clock(first.since, now), note: `${roughly(elapsed(first.since, now))} ago` },
     ...takes, ...waits, ...device,
     first.action === "log" ? { label: "Action", value: "none", note: "on_straggler = log" } : { label: "Action", value: words(first.action), note: first.action_reason },
     { label: "Cost", value: gpuTime(3600 * first.cost_gpu_hours), ...(beside.length > 0 ? { note: beside.join("; ") } : {}) },
   ];
 }
 
-/** Ranks as they are listed, those for which the others wait longest first; of equal ones the lower score. */
-export function byWaiting(ranks: Performance["ranks"]): Performance["ranks"] {
-  return [...ranks].sort((a, b) => Math.max(0, b.lateness ?? 0) - Math.max(0, a.lateness ?? 0) || (a.gpu_robust ?? 1) - (b.gpu_robust ?? 1));
-}

@@ -1,6 +1,6 @@
 // Formatting of numbers, times and names.
 
-import { inZone, zone } from "./zone";
+import { inZone } from "./zone";
 
 const THIN = "\u2009";
 
@@ -34,9 +34,6 @@ export function ratioOfSteps(part: number, whole: number): number {
   const [above, below] = [part, whole].map((each) => Number(each.toFixed(digitsOfStep(each))));
   return above! / below!;
 }
-
-/** "of it 7.5 s of training lost (8 steps)": the part of the cost of incidents that lost steps are; empty: none, or that is not known. */
-export const ofItLost = (seconds: number | null | undefined, steps: number | null | undefined): string => (seconds ? `of it ${duration(seconds)} of training lost${steps ? ` (${plural(steps, "step")})` : ""}` : "");
 
 /** A duration of any size in three digits: "12.3 µs", "1.25 ms". */
 export function fine(seconds: number | null | undefined): string {
@@ -87,20 +84,6 @@ export function clock(then: number | null, now: number): string {
   const time = timeOfDay(date);
   const day = (at: Date) => at.toLocaleDateString("en-GB", { day: "numeric", month: "short", ...inZone() });
   return now - then < 86_400 && day(date) === day(new Date(now * 1000)) ? time : `${day(date)} ${time.slice(0, 5)}`;
-}
-
-/**
- * A sentence of the monitor with its times, "2026-11-26 14:01:15 UTC", in the chosen time zone, the date only if it is not today. Some
- * have none: they stay times of day.
- */
-export function zoned(sentence: string, now: number): string {
-  return sentence.replace(/\b(\d{4}-\d\d-\d\d )?(\d\d):(\d\d):(\d\d) UTC\b/g, (text, date: string | undefined, hours: string, minutes: string, seconds: string) => {
-    if (date !== undefined) return `${clock(Date.parse(`${date.trim()}T${hours}:${minutes}:${seconds}Z`) / 1000, now)}${zone.value === "utc" ? " UTC" : ""}`;
-    const midnight = Math.floor(now / 86_400) * 86_400;
-    const then = midnight + Number(hours) * 3600 + Number(minutes) * 60 + Number(seconds);
-    const latest = then > now + 60 ? then - 86_400 : then; // it names what has happened
-    return zone.value === "utc" ? text : timeOfDay(new Date(latest * 1000));
-  });
 }
 
 /** "a", "a and b", "a, b and c". */

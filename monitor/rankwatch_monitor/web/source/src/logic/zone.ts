@@ -18,11 +18,6 @@ export function inZone(): { timeZone?: string } {
   return zone.value === "utc" ? { timeZone: "UTC" } : {};
 }
 
-/** The zone that times are shown in: "UTC", "UTC+1", "UTC-3:30". */
-export function zoneName(at: Date): string {
-  return zone.value === "utc" ? "UTC" : localName(at);
-}
-
 /** The browser's own zone. */
 export function localName(at: Date): string {
   const minutes = -at.getTimezoneOffset();

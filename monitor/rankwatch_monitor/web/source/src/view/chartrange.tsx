@@ -5,8 +5,8 @@ import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { type AttemptMark, between, incidentRange, isLive, panned, placed, type Placed, PRESETS, type Range, sameRange, shownRange, stood, USUAL, zoomed } from "../logic/range";
 import { incidentAddress } from "../logic/route";
-import { listWords } from "../logic/incidents";
-import { clock, plural, wholeDuration, zoned } from "../logic/text";
+import { placeWords } from "../logic/incidents";
+import { clock, plural, wholeDuration } from "../logic/text";
 import { narrow } from "./preferences";
 import { range } from "./selection";
 
@@ -96,7 +96,7 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
       )}
       {numbered.length > 0 && (
         <ol>
-          {numbered.map(({ from: began, items: [first] }, i) => <li key={first!.id}><a href={incidentAddress(job.id, first!.id)}>{clock(began, asOf.value)}</a> {zoned(listWords(first!, numbered[i - 1]?.items[0]), asOf.value)}</li>)}
+          {numbered.map(({ from: began, items: [first] }) => <li key={first!.id}><a href={incidentAddress(job.id, first!.id)}>{clock(began, asOf.value)}</a> {`${placeWords(first!)}: ${first!.title}`}</li>)}
         </ol>
       )}
     </div>

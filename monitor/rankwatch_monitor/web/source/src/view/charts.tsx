@@ -7,8 +7,7 @@ import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/ty
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
 import { type Cause, causeChart, changeOf, causeOf, consistsOf, goodputChart, heard, type Mark, type NonFinite, nonFinite, scoreAfter, SHORTEST_SCORE, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
-import { COUNTED, isYoung } from "../logic/goodput";
-import { goesOn } from "../logic/lastword";
+import { goesOn } from "../logic/verdict";
 import { eventsOf, over } from "../logic/phases";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
@@ -61,7 +60,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const moves = speed?.values.some((value) => value !== null && value > 0) ?? false;
   const windows = samples.value !== null && samples.value.length > 0;
   const steps = useMemo(() => (windows || !moves ? stepChart(samples.value ?? [], change) : stepsBySpeed(speed!.time, speed!.values)), [samples.value, change, moves, speed]);
-  const goodput = useMemo(() => (points === null ? null : goodputChart(job, points, asOf.value, !isYoung(job, to))), [points, job.goodput, isYoung(job, to)]);
+  const goodput = useMemo(() => (points === null ? null : goodputChart(job, points, asOf.value, to - job.started_at > 3660)), [points, job.goodput, to - job.started_at > 3660]);
   const cause = useMemo(() => (why.value && windows ? causeOf(why.value) : null), [why.value, windows]);
   const charted = samples.value !== null && steps.time.length > 0;
   const finding = why.value && (why.value.kind !== "unknown" || windows) && <Explanation why={why.value} />;
@@ -91,7 +90,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
       {points !== null && shown(points.goodput) && (
         <section aria-labelledby="goodput-time">
           <h2 id="goodput-time">
-            Goodput <small>{COUNTED}</small>
+            Goodput <small>share of all time that went into steps that were kept</small>
           </h2>
           <Plot name="Goodput" {...goodput!} format={percent} height={LOW} top={1} fit least={SHORTEST_SHARE} {...axis} />
         </section>

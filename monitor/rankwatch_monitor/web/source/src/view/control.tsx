@@ -2,7 +2,6 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { order } from "../api/client";
-import { asOf } from "../api/connection";
 import type { JobSummary, Launcher } from "../api/types";
 import type { Prepared, Recommended } from "../logic/nextaction";
 import { ACTIONS, type ActionName, consequence, isFinal, KINDS, leftOut, nodesOf, rankList, remaining } from "../logic/policy";
@@ -10,7 +9,6 @@ import { incidentAddress } from "../logic/route";
 import { capital } from "../logic/text";
 import { Audit } from "./audit";
 import { ControlTokenForm, refusal } from "./control_token";
-import { Loss } from "./loss";
 import { PolicyEditor } from "./policy";
 import { Remaining } from "./remaining";
 import { prepared } from "./selection";
@@ -114,7 +112,7 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
             {KINDS.map((kind) => (
               <div key={kind.title} class={kind.ends && "ends"}>
                 <p>{kind.title}</p>
-                {kind.names.includes("restart") && <Loss what="A restart" job={job} />}
+                {kind.names.includes("restart") && job.restart_loses !== "" && <small class={job.checkpoint === null ? "all-lost" : undefined}>A restart {job.restart_loses}.</small>}
                 {kind.names.map((name) => (
                   <span key={name} class="choice">
                     <label>
@@ -125,7 +123,7 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
                       {name === recommended?.action && <span class="tag">proposed{name === "restart_excluding_node" && `: without ${leftOut([], recommended.ranks.join(","), active)}`} {recommended.condition}</span>}
                       {meanings[name] && <small>{capital(meanings[name])}.</small>}
                       {name === "restart_excluding_node" && <Remaining left={remaining(nodes, ranks, launchers)} />}
-                      {name === "stop" && <Loss what="A stop" job={job} />}
+                      {name === "stop" && job.restart_loses !== "" && <small class={job.checkpoint === null ? "all-lost" : undefined}>Another launch {job.restart_loses}.</small>}
                     </span>
                   </span>
                 ))}
@@ -162,7 +160,7 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
           {confirming && action !== null && (
             <div class={isFinal(action) ? "confirm grave" : "confirm"} role="alertdialog" aria-labelledby="confirm-title" aria-describedby="confirm-words" onKeyDown={(event) => event.key === "Escape" && setConfirming(false)}>
               <h3 id="confirm-title">{title}: {job.name}</h3>
-              <p id="confirm-words">{consequence(action, job, left, asOf.value)}</p>
+              <p id="confirm-words">{consequence(action, job, left)}</p>
               <button type="button" class={isFinal(action) ? "go grave" : "go"} onClick={send}>{title}</button>
               <button type="button" onClick={() => setConfirming(false)} ref={focused}>Cancel</button>
             </div>

@@ -1,8 +1,8 @@
-// "Go to": a rank by number, a node by name, a parallel group, or all ranks of a state.
+// "Go to": a rank by number, a node by name, or all ranks of a state.
 
 import { useState } from "preact/hooks";
 import { find, type Found, type Places } from "../logic/finder";
-import { groupAddress, groupName, nodeAddress, rankAddress } from "../logic/route";
+import { nodeAddress, rankAddress } from "../logic/route";
 import { plural } from "../logic/text";
 import { only, selected } from "./selection";
 
@@ -20,7 +20,7 @@ export function Finder({ job, places }: { job: string; places: Places }) {
       <label>
         Go to{" "}
         <input
-          type="search" value={text} placeholder="rank, node, dp 3, hung" autocomplete="off" spellcheck={false} aria-keyshortcuts="/"
+          type="search" value={text} placeholder="rank, node, hung" autocomplete="off" spellcheck={false} aria-keyshortcuts="/"
           onInput={(event) => setText(event.currentTarget.value)} onKeyDown={(event) => event.key === "Escape" && setText("")}
         />
       </label>
@@ -40,12 +40,11 @@ export function Finder({ job, places }: { job: string; places: Places }) {
 
 function address(job: string, each: Found): string {
   if (each.kind === "node") return nodeAddress(each.host);
-  if (each.kind === "group") return groupAddress(job, each.dimension, each.number);
   return each.kind === "rank" ? rankAddress(job, each.rank) : location.hash;
 }
 
 function words(each: Found): string {
   if (each.kind === "rank") return `rank ${each.rank}${each.note && ` on ${each.note}`}`;
   if (each.kind === "state") return `${each.state}: ${plural(each.ranks, "rank")}`;
-  return `${each.kind === "node" ? `node ${each.host}` : groupName(each.dimension, each.number)}: ${plural(each.ranks, "rank")}`;
+  return `node ${each.host}: ${plural(each.ranks, "rank")}`;
 }

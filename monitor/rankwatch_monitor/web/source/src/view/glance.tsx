@@ -3,81 +3,37 @@
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { asOf, now } from "../api/connection";
-import type { Incident, JobSummary, Trends, Vitals, Why } from "../api/types";
+import type { Incident, JobSummary, Trends, Why } from "../api/types";
 import { poll } from "../live/poll";
-import { changedWords, changeOf, heard, mainValues, speedCurve, withTrendGaps } from "../logic/charts";
-import { goesOn } from "../logic/lastword";
-import { eventsOf, over } from "../logic/phases";
+import { changeOf, heard, mainValues, speedCurve, withTrendGaps } from "../logic/charts";
+import { eventsOf } from "../logic/phases";
 import { bounds } from "../logic/range";
 import { perSecond, speedText } from "../logic/text";
+import { goesOn } from "../logic/verdict";
 import { Explanation, Logged, unknownWords, useMarks } from "./charts";
 import { Plot } from "./plot";
-import { VitalSigns } from "./vitals";
 
 const EVERY_MS = 15_000;
 const HOUR_S = 3600;
 const HEIGHT = 120;
-const TALL = 200;
 
 interface Course {
   job: JobSummary;
   incidents: readonly Incident[];
 }
 
-/** The speed of the last hour, or since the job began. */
-export function RateChart({ job, incidents }: Course) {
-  const trends = useTrends(job, incidents);
-  return (
-    <section class="course">
-      <Speed job={job} incidents={incidents} trends={trends} range={hour(job)} change={changeOf(useWhy(job))} />
-    </section>
-  );
-}
-
-/** The speed around a past incident, with what it was then. */
-export function PastRateChart({ job, incident, incidents }: Course & { incident: Incident }) {
-  const began = incident.timeline.since ?? incident.opened_at;
-  const ended = over(incident) ?? asOf.value;
-  const room = Math.max(60, 2 * (ended - began));
-  const [from, to] = [Math.floor(began - room), Math.ceil(ended + room)];
-  const [trends, take] = useState<Trends | null>(null);
-  useEffect(() => {
-    take(null);
-    return poll(EVERY_MS, async (stopped) => take(withTrendGaps(await get<Trends>(`/jobs/${encodeURIComponent(job.id)}/trends?since=${from - 60}&until=${to + 60}`, stopped))));
-  }, [job.id, from, to]);
-  if (trends === null || !(trends.speed ?? []).some((value) => value !== null)) return null;
-  const { at: time, speed: values = [] } = trends;
-  const middle = (began + ended) / 2;
-  const nearest = time.reduce((best, at, i) => (Math.abs(at - middle) < Math.abs(time[best]! - middle) ? i : best), 0);
-  return (
-    <section class="course">
-      <div>
-        <h2>Speed then <small>steps per second; 0 while none completes</small></h2>
-        <Plot
-          key={incident.id} name="Speed then" height={HEIGHT} time={time} incidents={incidents} format={speedText} label={perSecond} range={[from, to]} live={false} rest={nearest}
-          lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
-        />
-      </div>
-    </section>
-  );
-}
-
-/** `explained`: why steps take longer stands above. */
-export function Glance({ job, incidents, explained, vitals }: Course & { explained: boolean; vitals: Vitals | null }) {
+/** The last hour, or since the job began. */
+export function Glance({ job, incidents }: Course) {
   const trends = useTrends(job, incidents);
   const range = hour(job);
   const logged = trends === null ? [] : mainValues(trends.logged ?? {}, trends.non_finite);
   const why = useWhy(job);
-  const changed = explained && why && changedWords(why, now.value);
   const hasSpeed = job.ended_at === null || trends === null || (trends.speed ?? []).some((value) => value !== null);
-  const signs = <VitalSigns job={job} vitals={vitals} drawn={logged} />;
-  if (!hasSpeed && logged.length === 0) return signs;
+  if (!hasSpeed && logged.length === 0) return null;
   return (
-    <>
     <section class="course" aria-label={job.ended_at === null ? "The last hour" : "The last hour of the run"}>
-      {hasSpeed && <Speed job={job} incidents={incidents} trends={trends} range={range} change={changeOf(why)} height={TALL} />}
-      {changed && <p class="note">{changed}</p>}
-      {!explained && goesOn(job) && why !== null && why.kind !== "unknown" && <Explanation why={why} />}
+      {hasSpeed && <Speed job={job} incidents={incidents} trends={trends} range={range} change={changeOf(why)} />}
+      {goesOn(job) && why !== null && why.kind !== "unknown" && <Explanation why={why} />}
       {trends !== null && (
         <Logged
           names={logged} points={trends} incidents={incidents} range={range} together={job.id} live={goesOn(job)} height={HEIGHT}
@@ -85,18 +41,16 @@ export function Glance({ job, incidents, explained, vitals }: Course & { explain
         />
       )}
     </section>
-    {signs}
-    </>
   );
 }
 
-function Speed({ job, incidents, trends, range, change, height = HEIGHT }: Course & { trends: Trends | null; range: readonly [number, number]; change: number | null; height?: number }) {
+function Speed({ job, incidents, trends, range, change }: Course & { trends: Trends | null; range: readonly [number, number]; change: number | null}) {
   const { time, values } = trends === null ? { time: [], values: [] } : speedCurve(job, trends, asOf.value, change);
   return (
     <div>
       <h2>Speed <small>steps per second; 0 while none completes</small></h2>
       <Plot
-        key={job.id} name="Speed" height={height} time={time} incidents={incidents} format={speedText} label={perSecond} range={range} together={job.id}
+        key={job.id} name="Speed" height={HEIGHT} time={time} incidents={incidents} format={speedText} label={perSecond} range={range} together={job.id}
         live={goesOn(job)} marks={useMarks(change)} unknown={unknownIn(job, incidents, range)} lines={[{ name: "speed", tone: "rank-running", fill: "chart-fill", values }]}
       />
     </div>

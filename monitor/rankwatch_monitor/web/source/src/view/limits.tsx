@@ -1,15 +1,13 @@
 // All limits: configured, learned and loaded values, the one in force and its source.
 
 import { useState } from "preact/hooks";
-import { asOf } from "../api/connection";
-import type { JobSummary, Timeout } from "../api/types";
-import { goesOn, momentWords } from "../logic/lastword";
+import type { Timeout } from "../api/types";
 import { columns, limited, ordered, origin } from "../logic/limits";
 import { limitText } from "../logic/text";
 
 const FEW = 14;
 
-export function Limits({ job, timeouts }: { job: JobSummary; timeouts: readonly Timeout[] | null }) {
+export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
   const [all, showAll] = useState(false);
   if (timeouts === null || timeouts.length === 0) return null;
   const rows = ordered(timeouts);
@@ -44,15 +42,11 @@ export function Limits({ job, timeouts }: { job: JobSummary; timeouts: readonly 
           Show all {rows.length}
         </button>
       )}
-      <p class="note">
-        Configured limits act at once, others raise a suspicion first.
-        {visible.some((timeout) => timeout.source === "loaded") || further.some(([name]) => name === "loaded") ? ' "Learned earlier": in an earlier run of the job.' : ""}
-      </p>
     </>
   );
   return (
     <section class="limits">
-      <details><summary>{goesOn(job) ? "Limits in force" : `Limits in force ${momentWords(job, asOf.value)}`}</summary>{table}</details>
+      <details><summary>Limits in force</summary>{table}</details>
     </section>
   );
 }

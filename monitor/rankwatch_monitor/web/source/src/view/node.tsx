@@ -5,21 +5,15 @@ import { useEffect, useMemo } from "preact/hooks";
 import type { NodeDetail } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { watchPlace } from "../live/place";
-import { firstPlaces } from "../logic/errors";
 import { isGone, launcherWords, type Part } from "../logic/nodejobs";
 import { incidentAddress, jobAddress } from "../logic/route";
-import { asOfNow } from "../logic/severity";
-import { detectedWords, took } from "../logic/phases";
-import { capital, clock, count, plural, zoned } from "../logic/text";
-import { ErrorText } from "./errortext";
-import { Fold } from "./fold";
+import { took } from "../logic/phases";
+import { capital, clock, plural } from "../logic/text";
+import { Folded } from "./folded";
 import { JobActions, NodeAction } from "./nodeaction";
 import { NodeGpus } from "./nodegpus";
 import { NodeJobs } from "./nodejobs";
 import { showInTab } from "./tab";
-
-/** So many incidents are shown at once on a phone. */
-const FEW = 3;
 
 export function NodePage({ host }: { host: string }) {
   const watch = useMemo(() => watchPlace<NodeDetail>(`/nodes/${encodeURIComponent(host)}`), [host]);
@@ -28,18 +22,16 @@ export function NodePage({ host }: { host: string }) {
   const node = watch.answer.value;
   if (watch.unknown.value !== null) return <NoPlace title={`The monitor does not know node ${host}.`} detail={watch.unknown.value.message} />;
   if (node === null) return <p class="loading">Loading node {host}.</p>;
-  const age = asOf.value - watch.at.value;
   return (
     <article class="place">
       <h1>Node <span class="code">{node.host}</span></h1>
       <p class="job-state" data-state={node.state === "up" || node.state === "idle" ? undefined : "suspected"}><b>{node.state}</b> <small>{stale.value === null ? node.presence : "when last heard"}</small></p>
-      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{zoned(node.verdict, asOf.value)}</p>
+      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{node.verdict}</p>
       <NodeAction node={node} />
-      {node.gpus.length === 0 && <p class="note">{node.summary}</p>}
-      <NodeGpus node={node} />
       <JobActions node={node} />
-      <Incidents node={node} />
-      <NodeJobs named={new Set(node.incidents.filter(({ closed_at: closed }) => closed === null).map(({ job }) => job))} parts={node.jobs.map((part) => (part.over ? part : { ...part, ranks: part.ranks.map((rank) => asOfNow(rank, age)) }))} host={host} />
+      <NodeJobs parts={node.jobs} host={host} />
+      <NodeGpus node={node} />
+      {node.incidents.length > 0 && <Incidents node={node} />}
       <LaunchersOf parts={node.jobs} />
     </article>
   );
@@ -63,10 +55,9 @@ function LaunchersOf({ parts }: { parts: readonly Part[] }) {
   const number = parts.reduce((sum, { launchers }) => sum + launchers.length, 0);
   if (number === 0) return parts.length > 0 ? <p class="note">No launcher of Rankwatch here: the ranks were started by something else.</p> : null;
   return (
-    <details class="of-launchers">
-      <summary>{plural(number, "launcher")} here</summary>
+    <Folded name="of-launchers" title={`${plural(number, "launcher")} here`}>
       {parts.map((part) => <div key={part.job}><b>{part.name}</b>{part.name !== part.job && <small class="code">{part.job}</small>}<Launchers part={part} /></div>)}
-    </details>
+    </Folded>
   );
 }
 
@@ -74,31 +65,22 @@ function Launchers({ part }: { part: Part }) {
   return <>{part.launchers.map((each) => <p key={each.node} class={isGone(each) ? "note gone" : "note"}>{launcherWords(each, asOf.value)}</p>)}</>;
 }
 
-/** When it was detected, before what follows. */
-function detected({ since, opened_at: at }: NodeDetail["incidents"][number]): string {
-  const words = detectedWords(since, at, asOf.value);
-  return words && `${words} · `;
-}
-
 /** As what an incident that is not about a culprit here names the node. */
 const NAMED = { suspect: "suspected", quiet: "silent here" };
 
 function Incidents({ node }: { node: NodeDetail }) {
   const names = new Map(node.jobs.map((part) => [part.job, part.name]));
-  const place = (each: NodeDetail["incidents"][number]) => ({ id: each.incident, label: clock(each.since, asOf.value), href: incidentAddress(each.job, each.incident) });
-  const errors = firstPlaces(node.incidents.flatMap((each) => [[place(each), each.headline] as const, [place(each), each.outcome] as const]));
   return (
-    <Fold name="named" label="Incidents that named this node" heading={<>Incidents that named it <small>{node.counted ?? count(node.incidents.length)}, over all jobs</small></>} open={node.incidents.length <= FEW}>
-      {node.incidents.length === 0 && <p class="note">No incident of the jobs that the monitor holds has named it.</p>}
+    <Folded name="named" title={`Incidents that named it: ${node.counted}`}>
       <ul>
         {node.incidents.map((each) => (
           <li key={`${each.job} ${each.incident}`} class={each.closed_at === null ? "open" : undefined}>
             <time>{clock(each.since, asOf.value)}</time>
-            <span><ErrorText id={each.incident} text={zoned(each.headline, asOf.value)} errors={errors} href={incidentAddress(each.job, each.incident)} /></span>
-            <small>{each.named_as !== undefined && each.named_as !== "culprit" && `${NAMED[each.named_as]} · `}{detected(each)}{each.closed_at === null ? <b>{took((each.until ?? asOf.value) - each.since, true)} so far</b> : each.outcome === "" ? "closed" : <ErrorText id={each.incident} text={each.outcome} errors={errors} />}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
+            <span><a href={incidentAddress(each.job, each.incident)}>{each.headline}</a></span>
+            <small>{each.named_as !== undefined && each.named_as !== "culprit" && `${NAMED[each.named_as]} · `}{each.closed_at === null ? <b>{took((each.until ?? asOf.value) - each.since, true)} so far</b> : each.outcome === "" ? "closed" : each.outcome}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
           </li>
         ))}
       </ul>
-    </Fold>
+    </Folded>
   );
 }

@@ -1,14 +1,12 @@
 // What to do about a node to which something points, and about each job because of it.
 
 import type { NodeDetail } from "../api/types";
-import { asOf } from "../api/connection";
-import type { Known } from "../logic/checkpoint";
 import { orderOf } from "../logic/nextaction";
 import { jobTitle } from "../logic/nodegpus";
 import { jobAddress } from "../logic/route";
-import { plural, zoned } from "../logic/text";
+import { plural } from "../logic/text";
 import { Alternatives, Run } from "./copy";
-import { Loss } from "./loss";
+import { Folded } from "./folded";
 import { narrow } from "./preferences";
 import { Remaining } from "./remaining";
 import { prepared } from "./selection";
@@ -42,8 +40,7 @@ export function JobActions({ node: { host, of_jobs: jobs, jobs: parts, verdict =
   const waiting = jobs.filter(({ advice }) => advice.waits);
   const runbooks = [...new Set(jobs.map(({ advice }) => advice.runbook).filter(Boolean))];
   return (
-    <section class="todo of-jobs" aria-label="What to do about its jobs">
-      <p class="where">In its jobs:</p>
+    <Folded name="of-jobs" title={`What to do about ${plural(jobs.length, "job")} here`}>
       <ul>{jobs.filter(({ advice }) => !advice.waits).map(line)}</ul>
       {waiting.length > 0 && (
         <details open={waiting.length === jobs.length}>
@@ -52,7 +49,7 @@ export function JobActions({ node: { host, of_jobs: jobs, jobs: parts, verdict =
         </details>
       )}
       {runbooks.length > 0 && <p class="ways"><a href={`/manual/${runbooks.length === 1 ? runbooks[0] : runbooks[0]!.replace(/#.*/, "")}`}>Runbook</a></p>}
-    </section>
+    </Folded>
   );
 }
 
@@ -69,11 +66,11 @@ function JobAction({ of, known, host, verdict }: { of: OfJob; known: NodeDetail[
   const commands = advice.steps.filter(({ command }) => command !== "");
   return (
     <li class="of-job">
-      <p class="what"><a href={jobAddress(of.job)}>{jobTitle(of)}</a>: {zoned(text, asOf.value)}</p>
+      <p class="what"><a href={jobAddress(of.job)}>{jobTitle(of)}</a>: {text}</p>
       <Alternatives of={advice.alternatives} />
       {order && <button type="button" class={recommended ? "go" : undefined} aria-label={`${order.words} … (${jobTitle(of)})`} onClick={leaveOut}>{order.words} …</button>}
       {order && <Remaining left={remaining} />}
-      {advice.weighs_restart && known?.iteration !== undefined && <Loss what="A restart" job={known as Known} />}
+      {advice.weighs_restart && known && known.restart_loses !== "" && <small>A restart {known.restart_loses}</small>}
       {commands.length > 0 && <details><summary>Command</summary>{commands.map(({ command, host: on, note }) => <Run key={command} command={command} host={on === host ? "" : on} {...(note ? { note } : {})} />)}</details>}
     </li>
   );

@@ -7,8 +7,8 @@ import { deviceFacts } from "../logic/device";
 import { alikeGpus, byState, type Gpu, jobTitle, namesOf, type RankOnGpu, standsOut } from "../logic/nodegpus";
 import { jobAddress, rankAddress } from "../logic/route";
 import { isTrouble } from "../logic/severity";
-import { clock, count, elapsed, plural, range, roughly } from "../logic/text";
-import { Fold } from "./fold";
+import { clock, elapsed, plural, range, roughly } from "../logic/text";
+import { Folded } from "./folded";
 import { RankMark } from "./marks";
 import { narrow } from "./preferences";
 
@@ -23,8 +23,7 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
   const worst = (gpu: Gpu) => byState(gpu.ranks)[0]?.[0];
   const read = gpus.some(({ reading }) => deviceFacts(reading) !== "");
   return (
-    <Fold name="gpus" heading={<>GPUs <small>{count(gpus.length)}</small></>} open={gpus.some(({ history, slow_now: slow }) => history !== "" || slow?.length)}>
-      <p class="note">{summary}</p>
+    <Folded name="gpus" title={<>GPUs: {summary}</>} open={suspect !== undefined}>
       <div class="scroll" role="region" aria-label={`GPUs of ${host}`} tabIndex={0}>
         <table>
           <thead>
@@ -51,7 +50,7 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
         </table>
         {each && <button type="button" class="quiet fold" onClick={() => showEach(false)}>One line for GPUs that are alike</button>}
       </div>
-    </Fold>
+    </Folded>
   );
 }
 

@@ -1,26 +1,21 @@
-// Links to the page of a node and of a parallel group.
+// Nodes by name, and where a rank is.
 
-import type { Dimension } from "../api/types";
-import { DIMENSIONS, groupAddress, groupName, nodeAddress } from "../logic/route";
+import type { RankReport } from "../api/types";
+import { nodeAddress } from "../logic/route";
+import { secondsIn, sectionWords } from "../logic/severity";
+import { plural } from "../logic/text";
 
 /** `text`: shown instead of the name. */
 export function NodeLink({ host, text = host }: { host: string | undefined; text?: string | undefined }) {
   return host ? <a href={nodeAddress(host)} onClick={(event) => event.stopPropagation()}>{text}</a> : <>–</>;
 }
 
-export function GroupLinks({ job, groups }: { job: string; groups: Partial<Record<Dimension, number>> }) {
-  const known = DIMENSIONS.filter((dimension) => groups[dimension] !== undefined);
-  return (
-    <>
-      {known.map((dimension, i) => (
-        <span key={dimension}>
-          {i > 0 && " · "}
-          <a href={groupAddress(job, dimension, groups[dimension]!)}>{groupName(dimension, groups[dimension])}</a>
-        </span>
-      ))}
-    </>
-  );
+/** The section of a rank; of a silent one as it was last heard. */
+export function InSection({ of }: { of: RankReport }) {
+  return <>{sectionWords(of)}{of.state === "silent" && secondsIn(of) !== null && <small> when last heard</small>}</>;
 }
 
-/** What incidents show of a host: a sentence that begins with its name. */
-export const OfHost = ({ host, text }: { host: string; text: string }) => <p class="sequel"><NodeLink host={host} />{text.slice(host.length)}</p>;
+/** One node by its name, several by their number. */
+export function Nodes({ hosts }: { hosts: readonly string[] }) {
+  return hosts.length > 1 ? <>{plural(hosts.length, "node")}</> : <NodeLink host={hosts[0]} />;
+}

@@ -5,11 +5,11 @@ import type { Incident, Straggler } from "../api/types";
 import { asOf, stale } from "../api/connection";
 import { type GridExtras, watchGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
-import { momentWords } from "../logic/lastword";
 import { cell, layout, type Layout, readable, rings } from "../logic/layout";
 import { type Cell, cellOf, cellWords, type Look } from "../logic/levels";
 import { isFormer } from "../logic/incidents";
 import { byCoordinate, byNode, coordinatesOf, type NodeGroup } from "../logic/nodes";
+import { DIMENSIONS, groupName } from "../logic/route";
 import { asOfNow, isTrouble, moves, openSection, secondsIn, sectionWords, tally } from "../logic/severity";
 import { NUMBERED, readableOn, silentFrame } from "../logic/glyphs";
 import { score, slowRanks, slowTag } from "../logic/stragglers";
@@ -19,12 +19,14 @@ import { Finder } from "./finder";
 import { RankMark } from "./marks";
 import { GroupChoice, LookChoice, looksOf, type Shown, shownBy } from "./look";
 import { tone } from "./palette";
-import { GroupLinks, NodeLink } from "./placelinks";
+import { NodeLink } from "./placelinks";
 import { SlowTag } from "./slowtag";
 import { grouping, look, only, selected } from "./selection";
 import { colour, repaint } from "./theme";
 
 const TALLEST = 440;
+/** Of more ranks one is found by its number. */
+const EASILY_FOUND = 8;
 /** In smaller cells, ranks in trouble get a ring. */
 const EASILY_SEEN = 8;
 const MOST_TROUBLED = 48;
@@ -94,9 +96,9 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   return (
     <section class="grid">
       <h2>
-        {stale.value !== null ? "Ranks, last known" : `Ranks ${watch.job.value === null ? "now" : momentWords(watch.job.value, asOf.value)}`} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
+        {stale.value !== null ? "Ranks, last known" : "Ranks"} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
       </h2>
-      <Finder job={watch.id} places={{ worldSize, hosts, states: stateCounts, coordinates: extras.coordinates.value }} />
+      {worldSize > EASILY_FOUND && <Finder job={watch.id} places={{ worldSize, hosts, states: stateCounts }} />}
       <LookChoice looks={bytes} />
       <GroupChoice dimensions={extras.coordinates.value} />
       <div class="legend" role="group" aria-label={LEGEND[grid?.look ?? "state"]}>
@@ -248,7 +250,7 @@ function Readout({ watch, shown, coordinates, slow }: { watch: JobWatch; shown: 
       <RankMark state={cellOf(state, slow.has(rank))} />
       <b>Rank {rank}</b>
       {report?.host && <span><NodeLink host={report.host} /></span>}
-      <GroupLinks job={watch.id} groups={coordinatesOf(coordinates, rank)} />
+      {DIMENSIONS.map((each) => coordinatesOf(coordinates, rank)[each] !== undefined && <span key={each}>{groupName(each, coordinatesOf(coordinates, rank)[each])}</span>)}
       <span>{state}</span>
       {slow.has(rank) && <SlowTag of={slow.get(rank)!} />}
       {shown && shown.look !== "state" && shown.codes[rank] !== undefined && <RankMark state={shown.legend[shown.codes[rank]!]!} />}

@@ -6,14 +6,14 @@ import type { JobWatch } from "../live/job";
 import { asOf } from "../api/connection";
 import { alike, type Placed } from "../logic/alike";
 import { cellOf, cellWords, slowestFirst } from "../logic/levels";
-import { isFormer, quietOf } from "../logic/incidents";
+import { isFormer } from "../logic/incidents";
 import { asOfNow, figures, moves, sectionWords, timeIn, worstFirst } from "../logic/severity";
-import { blame } from "../logic/suspicion";
+import { blame } from "../logic/incidents";
 import { score, slowRanks } from "../logic/stragglers";
 import { clock, count, duration, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
 import { looksOf, shownBy } from "./look";
-import { InSection, Nodes } from "./placedranks";
+import { InSection, Nodes } from "./placelinks";
 import { SlowNote, SlowTag } from "./slowtag";
 import { look, only, selected } from "./selection";
 
@@ -30,7 +30,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const grid = watch.grid.value;
   const { byRank, at } = watch.reports.value;
   const culprits = useMemo(() => (former ? new Set<number>() : named), [former, named]);
-  const silent = new Set(job !== null && incident !== null && incident.culprits.length === 0 ? quietOf(job, incident)?.ranks : []);
+  const silent = new Set(job?.quiet_host?.ranks ?? []);
   const states = useMemo(() => Array.from(grid?.states ?? [], (byte) => grid!.legend[byte] ?? "unseen"), [grid]);
   const performance = watch.performance.value;
   const slow = useMemo(() => slowRanks(performance), [performance]);
@@ -123,7 +123,7 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
 /** What is known of a rank with its state in the grid, which is newer than its report. */
 function placed(rank: number, states: readonly RankState[], byRank: readonly (RankReport | undefined)[]): Placed {
   const none = { rank, host: "", pid: null, iteration: null, heartbeat_age: null, report_age: null, open_sections: {}, idle: null, reason: "", local_rank: null, progress: null, function: null, scores: {} };
-  return { ...none, ...byRank[rank], state: states[rank]!, groups: {}, straggler: null };
+  return { ...none, ...byRank[rank], state: states[rank]!, straggler: null };
 }
 
 /** In lines of ranks that are alike; those to be kept apart are alone. */

@@ -6,7 +6,7 @@ import { asOf } from "../api/connection";
 import { culpritLabel, withoutStack } from "../logic/export";
 import { sharedOuter, shortFile } from "../logic/frames";
 import { capturedWords, withoutStacks, withoutTraceback } from "../logic/incidents";
-import { blame } from "../logic/suspicion";
+import { blame } from "../logic/incidents";
 import { count, plural, runs } from "../logic/text";
 import { RankLogs } from "./ranklogs";
 

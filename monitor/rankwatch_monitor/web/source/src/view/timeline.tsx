@@ -6,7 +6,7 @@ import { get, Problem } from "../api/client";
 import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { poll } from "../live/poll";
-import { blame } from "../logic/suspicion";
+import { blame } from "../logic/incidents";
 import { absence, choiceWords, lanes, type Lanes, led, measuredSteps, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
 import { PARTS, sectionTone } from "../logic/parts";
 import { jobAddress } from "../logic/route";

@@ -1,136 +1,217 @@
-// One incident: the reason, key facts, and the duration of each phase.
+// What is wrong with a job: a word and a sentence, a row of figures, and what to do. All else is folded.
 
 import type { Signal } from "@preact/signals";
-import type { Incident, IncidentDetail, JobSummary, Launcher } from "../api/types";
-import { asOf } from "../api/connection";
-import { repeats } from "../logic/checkpoint";
+import type { ComponentChildren } from "preact";
+import type { Advice, Incident, IncidentDetail, JobSummary, Launcher, Performance, Step } from "../api/types";
+import { asOf, now, stale } from "../api/connection";
 import { shortFile } from "../logic/frames";
-import { classes, culpritRanks, faultOf, hosts, isFormer, limitName, quietOf, restartsRanks, titleOf, wasTaken, withoutStacks } from "../logic/incidents";
-import { costOf, costText, over, phases, took } from "../logic/phases";
-import { jobAddress } from "../logic/route";
-import { blame, isSuspected, unconfirmedEnd } from "../logic/suspicion";
-import { ago, capital, clock, count, duration, gpuTime, limitText, ofItLost, plural, wholeDuration, words } from "../logic/text";
-import { zoneName } from "../logic/zone";
-import { Band } from "./band";
+import { attempts, classes, culpritRanks, blame, hosts, isFormer, wasTaken } from "../logic/incidents";
+import { costOf, over, phases } from "../logic/phases";
+import { orderOf } from "../logic/nextaction";
+import { remaining } from "../logic/policy";
+import { incidentAddress, jobAddress } from "../logic/route";
+import { slowFacts } from "../logic/stragglers";
+import { capital, clock, count, duration, gpuTime, limitText, plural, words } from "../logic/text";
+import { passed, rowOf } from "../logic/verdict";
+import { Collectives } from "./collectives";
+import { Alternatives, Run } from "./copy";
 import { type Fact, Facts } from "./facts";
-import { WhatToDo } from "./nextaction";
+import { Folded } from "./folded";
 import { PhaseBar } from "./phasebar";
-import { NodeLink, OfHost } from "./placelinks";
+import { JobMark } from "./marks";
+import { NodeLink } from "./placelinks";
+import { Remaining } from "./remaining";
+import { prepared } from "./selection";
 import { Share } from "./share";
+import { Stacks } from "./stacks";
 
 interface Props {
   job: JobSummary;
-  incident: Incident;
+  /** The open one, or the one with which the job failed. */
+  incident: Incident | null;
   detail: Signal<IncidentDetail | null>;
-  /** The incident was opened by its own address. */
-  byAddress: boolean;
-  /** Only the title is shown, until it is opened. */
-  brief: boolean;
-  /** False: its title stands above, as how the job ended. */
-  titled: boolean;
-  /** False: its facts stand above, beside what to do about the job. */
-  detailed: boolean;
+  incidents: readonly Incident[];
+  /** The slow ranks of a slow job. */
+  slow: Performance | null;
   launchers: readonly Launcher[];
+  /** The sentence alone: what is looked at is below. */
+  brief: boolean;
 }
 
-export function Verdict({ job, incident, detail, byAddress, brief, titled, detailed, launchers }: Props) {
-  const open = incident.closed_at === null;
-  const suspected = isSuspected(incident);
-  const unconfirmed = unconfirmedEnd(incident);
-  const quiet = quietOf(job, incident);
-  const ofHost = incident.of_host ?? detail.value?.of_host;
-  const kind = [suspected ? "suspected" : open && "open", !incident.confirmed && "unconfirmed"].filter(Boolean).join(" ");
+/** A job that is not as it should be, now. */
+export function VerdictBand({ job, incident, detail, incidents, slow, launchers, brief }: Props) {
+  const { advice, tone, state } = job;
+  const known = stale.value === null;
+  const failed = state === "failed";
+  const head = <h2>{stale.value ? `Unknown since ${clock(stale.value.since, now.value)}. Before: ` : <JobMark state={state} />} {job.title}</h2>;
+  if (brief) return <section class={`verdict brief ${tone}`} aria-label="What is wrong with the job"><a href={jobAddress(job.id)}>{head}</a></section>;
   return (
-    <Band kind={kind} label={suspected ? "Suspected incident" : open ? "Open incident" : "Incident"} title={titled ? titleOf(job, incident, asOf.value) : ""} brief={brief} kicker={
-      <p class="kicker">
-        <b>{suspected ? "Suspected" : open ? "Open incident" : byAddress ? "Past incident" : `Last incident, ${ago(over(incident), asOf.value)}`}</b>
-        {unconfirmed !== null && <span>{unconfirmed}</span>}
-        <span>{faultOf(job, incident)}</span>
-        <span>attempt {incident.attempt}</span>
-        {byAddress && <a href={jobAddress(job.id)}>Show the job as it is now</a>}
-      </p>
-    }>
-      {incident.sequel !== "" && quiet === null && <p class="sequel">{incident.sequel}</p>}
-      {!open && <Sequel job={job} incident={incident} newest={!byAddress} suspect={ofHost?.suspect} />}
-      {open && incident.phase === "recovering" && isFormer(job, incident) && repeats(job) !== "" && <p class="sequel">{repeats(job)}</p>}
-      {ofHost?.text && <OfHost {...ofHost} />}
-      <div class="beside">
-        {open && job.advice !== null && job.state !== "lost" && <WhatToDo job={job} advice={job.advice} reason={quiet === null ? incident.headline : quiet.headline} launchers={launchers} />}
-        {detailed && <Facts kind="answers" facts={answers(job, incident)} />}
-      </div>
-      <PhaseBar phases={phases(incident, asOf.value)} />
-      <Share job={job} id={incident.id} detail={detail} without={withoutStacks(incident)} />
-    </Band>
+    <section class={`verdict ${tone}`} aria-label="What is wrong with the job">
+      {head}
+      {known && <Row parts={rowOf(job, asOf.value)} />}
+      {known && advice !== null && <ToDo job={job} advice={advice} launchers={launchers} />}
+      {failed && <PostMortem job={job} incident={incident} detail={detail.value} incidents={incidents} />}
+      <Folded name="why" title="Why we think so">
+        {incident !== null && <Reasons incident={incident} ofHost={incident.of_host ?? detail.value?.of_host} />}
+        <Facts kind="answers" facts={[...(incident === null ? [] : answers(job, incident)), ...(slow === null ? [] : slowFacts(slow, asOf.value)), ...silence(job)]} />
+        {incident !== null && <PhaseBar phases={phases(incident, asOf.value)} />}
+        {known && advice !== null && <Further job={job} advice={advice} launchers={launchers} />}
+        {incident !== null && <Evidence job={job} incident={incident} detail={detail} />}
+      </Folded>
+      <Share job={job} incident={incident} detail={detail} />
+    </section>
   );
 }
 
-/** How an incident ended. `newest`: not a past incident, opened by its own address. */
-function Sequel({ job, incident, newest, suspect }: { job: JobSummary; incident: Incident; newest: boolean; suspect: string | undefined }) {
-  const { outcome } = incident;
-  // Of a job that ended with it the reason stands above.
-  const known = incident.ended === "job_ended" && job.ended_at === incident.closed_at;
-  if (outcome === "" || known) return null;
-  const done = newest && job.state === "running" && job.open_incidents === 0 && job.advice === null;
-  const host = hosts(incident.culprits)[0];
-  const before = suspect?.split(host!)[0] ?? "";
-  return <p class="outcome">{asSentence(done ? `nothing to do ${suspect ? "in this job" : "now"}: ${outcome}` : outcome)}{done && suspect && host && <> {before}<NodeLink host={host} />{suspect.slice(before.length + host.length)}</>}</p>;
+/** An incident by its own address, when it is over or another one is open. */
+export function PastIncident({ job, incident, detail }: { job: JobSummary; incident: Incident; detail: Signal<IncidentDetail | null> }) {
+  const since = incident.timeline.since ?? incident.opened_at;
+  const ended = over(incident);
+  const lost = gpuTime(costOf(incident, asOf.value) * job.world_size);
+  const row = [`${clock(since, asOf.value)}${ended === null ? "" : ` to ${clock(ended, asOf.value)}`}`, `attempt ${incident.attempt}`, `${lost} lost`, incident.steps_lost ? `${plural(incident.steps_lost, "step")} repeated` : ""].filter(Boolean);
+  const outcome = incident.outcome === "" || incident.ended === "job_ended" ? "" : `${capital(incident.outcome).replace(/\.$/, "")}.`;
+  return (
+    <section class="verdict past" aria-label="Past incident">
+      <h2><b class="word">{incident.confirmed ? "over" : "not confirmed"}</b> {incident.title}</h2>
+      <Row parts={row} />
+      {outcome !== "" && <p class="outcome">{outcome}</p>}
+      <p class="ways"><a href={jobAddress(job.id)}>Show the job as it is now</a></p>
+      <Folded name="why" title="Why we think so" open>
+        <Reasons incident={incident} ofHost={detail.value?.of_host} />
+        <Facts kind="answers" facts={answers(job, incident)} />
+        <PhaseBar phases={phases(incident, asOf.value)} />
+        <Evidence job={job} incident={incident} detail={detail} />
+      </Folded>
+      <Share job={job} incident={incident} detail={detail} />
+    </section>
+  );
 }
 
-const asSentence = (text: string) => `${capital(text).replace(/\.$/, "")}.`;
+const Row = ({ parts }: { parts: readonly string[] }) => (parts.length === 0 ? null : <p class="row">{parts.map((each) => <span key={each.replace(/\d.*/, "")}>{each}</span>)}</p>);
 
-export function answers(job: JobSummary, incident: Incident): Fact[] {
-  const { culprits, timeline } = incident;
-  const since = timeline.since ?? timeline.detected;
+/** What to do first, or that nothing is to be done until a clock has run. */
+function ToDo({ job, advice, launchers }: { job: JobSummary; advice: Advice; launchers: readonly Launcher[] }) {
+  const part = passed(job, asOf.value);
+  const [step] = advice.steps;
+  const [order] = advice.orders;
+  const proposed = order !== undefined && advice.proposed && !advice.waits;
+  return (
+    <div class="do">
+      {part !== null && <div class="clock" role="img" aria-label={advice.text}><i style={{ width: `${100 * part}%` }} /></div>}
+      {advice.waits ? <p class="wait">{advice.text}.</p> : step && <OneStep step={step} />}
+      {proposed && <Offer job={job} order={order} launchers={launchers} go={advice.condition === ""} condition={advice.condition} loses={advice.weighs_restart ? job.restart_loses : ""} />}
+    </div>
+  );
+}
+
+/** The other steps, what follows from their outputs, and the orders that may be given. */
+function Further({ job, advice, launchers }: { job: JobSummary; advice: Advice; launchers: readonly Launcher[] }) {
+  const { orders, steps, waits, otherwise, proposed } = advice;
+  const rest = steps.slice(waits ? 0 : 1);
+  return (
+    <div class="further">
+      {rest.length > 0 && <ol>{rest.map((each) => <li key={each.text}><OneStep step={each} /></li>)}</ol>}
+      <Alternatives of={advice.alternatives} />
+      {otherwise && <OneStep step={otherwise} />}
+      {advice.notes.length > 0 && <p class="note">{advice.notes.join(" ")}</p>}
+      <p class="ways">
+        {orders.slice(proposed && !waits ? 1 : 0).map((order) => <Offer key={order.action} job={job} order={order} launchers={launchers} go={false} condition="" loses={advice.weighs_restart ? job.restart_loses : ""} />)}
+        {job.ended_at === null && job.state !== "lost" && <a href={jobAddress(job.id, "control")}>Other actions</a>}
+        {advice.runbook !== "" && <a href={`/manual/${advice.runbook}`}>Runbook</a>}
+      </p>
+    </div>
+  );
+}
+
+const OneStep = ({ step: { text, ...run } }: { step: Step }) => <><p>{text}</p>{run.command !== "" && <Run {...run} />}</>;
+
+/** The button of an order, which is confirmed on its tab, with what it loses. Red is only what a click loses. */
+function Offer({ job, order, launchers, go, condition, loses }: { job: JobSummary; order: Advice["orders"][number]; launchers: readonly Launcher[]; go: boolean; condition: string; loses: string }) {
+  const made = orderOf(order, job.headline || job.reason);
+  if (made === null) return null;
+  const open = () => {
+    prepared.value = made;
+    location.hash = jobAddress(job.id, "control");
+  };
+  return (
+    <span class="offer">
+      <button type="button" class={go ? "go" : undefined} onClick={open}>{order.words} …</button>
+      {condition !== "" && <small>{condition}</small>}
+      {loses !== "" && order.action !== "capture" && <small class={job.checkpoint === null ? "all-lost" : "loses"}>{loses}</small>}
+      {order.action === "restart_excluding_node" && <Remaining left={remaining([], order.ranks.join(","), launchers)} />}
+    </span>
+  );
+}
+
+const LAST_LINES = 8;
+
+/** How a job failed: the last lines of the culprit beside those of the first victim, and its attempts. */
+function PostMortem({ job, incident, detail, incidents }: { job: JobSummary; incident: Incident | null; detail: IncidentDetail | null; incidents: readonly Incident[] }) {
+  const blamed = new Set(incident?.culprits.map(({ rank }) => rank));
+  const logs = (detail?.logs ?? []).filter(({ lines }) => lines.length > 0);
+  const beside = [logs.find(({ rank }) => blamed.has(rank)), logs.find(({ rank }) => !blamed.has(rank))].filter((each) => each !== undefined);
+  const all = attempts(job, incidents);
+  return (
+    <div class="post-mortem">
+      {beside.length > 0 && (
+        <div class="beside">
+          {beside.map(({ rank, title, lines }) => (
+            <figure key={rank}>
+              <figcaption>{title}{!blamed.has(rank) && ", which followed"}</figcaption>
+              <pre tabIndex={0}>{lines.slice(-LAST_LINES).join("\n")}</pre>
+            </figure>
+          ))}
+        </div>
+      )}
+      <p class="attempts">
+        {all.map(({ attempt, step, id, label }) => <a key={attempt} {...(id === null ? {} : { href: incidentAddress(job.id, id) })} title={label}>attempt {attempt} <b>✕</b>{step !== null && <small> after step {count(step)}</small>}</a>)}
+        {job.no_restart !== "" && <span>no restart: {job.no_restart}</span>}
+        {job.restart_loses !== "" && <span>another launch {job.restart_loses}</span>}
+      </p>
+    </div>
+  );
+}
+
+/** How it was detected, what proved it, and what else is known of the host. */
+function Reasons({ incident, ofHost }: { incident: Incident; ofHost: IncidentDetail["of_host"] | undefined }) {
+  return (
+    <>
+      {incident.detail !== "" && <p class="sequel">{incident.detail}</p>}
+      {[ofHost?.text, ofHost?.suspect].map((text) => text && <p key={text} class="sequel"><NodeLink host={ofHost!.host} />: {text}</p>)}
+    </>
+  );
+}
+
+function Evidence({ job, incident, detail }: { job: JobSummary; incident: Incident; detail: Signal<IncidentDetail | null> }) {
+  return (
+    <>
+      <Stacks detail={detail} incident={incident} former={isFormer(job, incident)} />
+      <Collectives rows={detail.value?.collectives ?? []} />
+    </>
+  );
+}
+
+function answers(job: JobSummary, incident: Incident): Fact[] {
+  const { culprits, elapsed, limit, place } = incident;
   const places = hosts(culprits);
   const host = places.length > 2 ? `${places.length} nodes` : places.map((each, i) => <>{i > 0 && ", "}<NodeLink host={each} /></>);
-  const lost = costOf(incident, asOf.value);
-  const ended = over(incident);
-  const again = incident.closed_at !== null && incident.closed_at === job.ended_at ? (job.repeated ?? null) : null;
-  const quiet = culprits.length === 0 ? quietOf(job, incident) : null;
-  // An order of a person has no culprit, and what it is stands in its title.
-  const ordered = incident.kind === "ordered";
+  const passed = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, ${[words(incident.limit_source ?? ""), "limit", limitText(limit)].filter(Boolean).join(" ")}`}`;
+  const where = place === null ? [] : [{
+    label: "Where", value: <span class="code">{place.function || place.section}</span>,
+    note: <>{place.function !== "" && <><span class="code">{shortFile(place.file)}:{place.line}</span>{place.section && <>, section <span class="code">{place.section}</span></>} </>}{passed}</>,
+  }];
+  const taken = wasTaken(incident, job.ended_at) ? "Action taken" : incident.closed_at === null ? "Planned action" : "Action not taken";
   return [
-    ...(ordered ? [] : [quiet !== null ? { label: "Suspect", value: quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : `${quiet.hosts.length} nodes`, note: `${plural(quiet.ranks.length, "rank")}, not heard` } : { label: `${blame(incident) === "culprit" ? "Culprit" : "Suspect"}${incident.closed_at === null && isFormer(job, incident) ? ` of attempt ${incident.attempt}` : ""}`, value: culpritRanks(culprits), note: culprits.length === 0 ? undefined : <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> }]),
-    { label: ended === null ? "Since" : again === null ? "From" : "Last crash", value: ended === null || since === null ? clock(since, asOf.value) : [...new Set([since, ended].map((at) => clock(at, asOf.value)))].join(" to "), note: since === null ? undefined : `${zoneName(new Date(since * 1000))}${ended === null ? `, ${ago(since, asOf.value)}` : ""}` },
-    ...(ordered ? [] : [where(job, incident)]),
-    action(job, incident),
-    {
-      label: again === null ? "Cost" : `Cost of ${count(again.times)} crashes`,
-      value: again !== null ? duration(again.cost) : costText(incident, asOf.value),
-      note: [
-        ofItLost((again ?? incident).lost_steps_s, (again ?? incident).steps_lost),
-        again === null ? null : `the last one ${took(lost, ended === null)}`,
-        `${gpuTime((again?.cost ?? lost) * job.world_size)}${job.world_size > 1 ? ` of all ${count(job.world_size)} ranks` : ""}`,
-        ended === null && atRisk(job, incident),
-        ended !== null && ended === job.ended_at && job.steps_at_risk && `up to ${plural(job.steps_at_risk, "step")} unsaved`,
-      ].filter(Boolean).join(" · "),
-    },
+    ...(culprits.length === 0 ? [] : [{ label: capital(blame(incident)), value: culpritRanks(culprits), note: <>{host}{places.length > 0 && classes(culprits) && ", "}{classes(culprits)}</> }]),
+    ...where,
+    incident.action === "log" ? { label: "Action", value: "none", note: incident.action_reason } : { label: taken, value: words(incident.action), note: incident.action_reason },
   ];
 }
 
-/** "up to 39 steps (39 s) more if restarted": what the cost of an open incident may grow by; empty: it is not known. */
-function atRisk({ steps_at_risk: steps, step_seconds: each }: JobSummary, incident: Incident): string {
-  return steps ? `up to ${plural(steps, "step")}${each ? ` (${wholeDuration(steps * each)})` : ""} more ${restartsRanks(incident) && ["acting", "recovering"].includes(incident.phase) ? "by this restart" : "if restarted"}` : "";
-}
-
-function action(job: JobSummary, incident: Incident): Fact {
-  const why = incident.action_reason;
-  if (job.no_restart && incident.closed_at === job.ended_at) return { label: "Action", value: "no restart", note: job.no_restart };
-  const over = incident.closed_at !== null;
-  if (incident.action === "log") return { label: "Action", value: "none", note: incident.withheld === "policy" ? "on_hang = log" : why };
-  const taken = wasTaken(incident, job.ended_at);
-  const label = taken ? "Action taken" : incident.phase === "acting" && job.state !== "lost" ? "Action under way" : "Planned action";
-  const because = incident.kind === "ordered" ? "" : why; // it is the reason already
-  return { label, value: words(incident.action), note: [!taken && over && "not taken", because].filter(Boolean).join("; ") };
-}
-
-function where(job: JobSummary, incident: Incident): Fact {
-  const { elapsed, limit, place } = incident;
-  const section = place?.section ?? null;
-  const over = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, ${limitName(incident)} ${limitText(limit)}`}`;
-  const inSection = section === null ? "" : <>section <span class="code">{section}</span></>;
-  if (place !== null && place.function !== "")
-    return { label: "Where", value: <span class="code">{place.function}</span>, note: <><span class="code">{shortFile(place.file)}:{place.line}</span>{section !== null && <>, {inSection}</>}{over !== "" && <span class="over">{over}</span>}</> };
-  if (section !== null) return { label: "Where", value: <span class="code">{section}</span>, note: over || "section" };
-  return { label: "What", value: faultOf(job, incident), note: over || undefined };
+/** Hosts that are not heard, or the whole of a lost job. */
+function silence({ quiet_host: quiet, state, last_heard: heard, steps_at_risk: steps }: JobSummary): Fact[] {
+  if (state === "lost" && heard !== null) return [{ label: "Last heard", value: clock(heard, asOf.value), note: steps ? `up to ${plural(steps, "step")} since the last checkpoint` : undefined }];
+  if (quiet === null) return [];
+  const several: ComponentChildren = quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : plural(quiet.hosts.length, "node");
+  return [{ label: "Not heard", value: several, note: `${plural(quiet.ranks.length, "rank")}, since ${clock(quiet.since, asOf.value)}` }];
 }
