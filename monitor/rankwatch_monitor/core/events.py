@@ -58,6 +58,20 @@ class CollectiveWindow(NamedTuple):
     """Of one collective."""
 
 
+class OperationWindow(NamedTuple):
+    """A rank's collectives of one operation and process group in one step: seconds and bytes."""
+
+    calls: int
+    total: float
+    shortest: float = 0.0
+    """Of the shortest of the largest ones."""
+    bytes: int = 0
+    largest: int = 0
+    """Of the largest one; 0: unknown."""
+    bus: int = 0
+    """The same, times the factor of the bus bandwidth."""
+
+
 class WindowReport(NamedTuple):
     """A rank's report of one window of steps, sent once."""
 
@@ -75,6 +89,8 @@ class WindowReport(NamedTuple):
     """Seconds a step that it was ready to run, but had no CPU."""
     compared: bool = False
     """How long ``step`` took is this rank's own measurement, and all that is known: ranks are compared by it."""
+    operations: Mapping[str, OperationWindow] = {}
+    """Of the same step as ``parts``, by :func:`rankwatch.contract.collectives.series`."""
 
 
 USUAL_THROTTLING: Final = frozenset(

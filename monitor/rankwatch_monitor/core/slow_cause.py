@@ -90,6 +90,15 @@ class SlowLink(NamedTuple):
     """The host of all members: no network is between them."""
     starved: bool = False
     """Members wait for a CPU for most of it."""
+    operation: str = ""
+    """The collective that takes longest; empty: its bandwidth is not known."""
+    bandwidth: float = 0.0
+    usual_bandwidth: float = 0.0
+    """Bus bandwidths of it and of its reference, in bytes a second; 0: unknown."""
+    hosts: tuple[str, ...] = ()
+    """Of its members; empty: unknown."""
+    slow_host: str = ""
+    """The one of them that is in all slow groups, and in no fast one; empty: there is no such."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -639,6 +639,8 @@ def _observe(job: Job, window: Window) -> diagnosis.Observed:
     waited_R = performance.cpu_waited_R[:ranks]
     performance.transfer_times.take(window.transfers)
     link = performance.transfer_times.slowest()
+    if link is not None:
+        link = performance.bandwidths.explained(link)
     if link is not None and not np.isnan(waited_R).all():
         starved = float(np.nanmedian(waited_R)) > diagnosis.STARVED * (link.seconds - link.usual)
         link = link._replace(starved=starved)

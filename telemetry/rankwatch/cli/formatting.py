@@ -127,6 +127,15 @@ def size(amount: float) -> str:
     return f"{amount:.1f} TiB"
 
 
+def bandwidth(bytes_per_second: float) -> str:
+    """``43 GB/s``, ``1.6 MB/s``: powers of ten, as NCCL's tests have it."""
+    for factor, unit in ((1e9, "GB/s"), (1e6, "MB/s")):
+        if bytes_per_second >= 0.9995 * factor:
+            value = bytes_per_second / factor
+            return f"{value:,.{0 if value >= 9.95 else 1}f} {unit}"
+    return f"{bytes_per_second / 1e3:.1f} kB/s"
+
+
 def spaced(word: str) -> str:
     """An identifier of the API with spaces: ``section_overrun`` becomes ``section overrun``."""
     return word.replace("_", " ")

@@ -37,6 +37,8 @@ ATTR_KERNEL: Final = "rankwatch.kernel"
 ATTR_GROUP: Final = "rankwatch.group"
 POINT_TO_POINT: Final = "point_to_point"
 """The value of :data:`ATTR_GROUP` that stands for sends and receives."""
+ATTR_OPERATION: Final = "rankwatch.operation"
+"""A collective operation and, after a space, its process group: ``all_reduce default_pg``."""
 ATTR_PART: Final = "rankwatch.part"
 ATTR_SOURCE: Final = "rankwatch.source"
 ATTR_SCALAR: Final = "rankwatch.scalar"
@@ -182,6 +184,23 @@ COLLECTIVE_DURATION: Final = Metric(
 )
 COLLECTIVE_CALLS: Final = Metric(
     "rankwatch.collective.calls", "gauge", "{call}", "collectives of a process group in that step"
+)
+OPERATION_DURATION: Final = Metric(
+    "rankwatch.collective.operation.duration",
+    "gauge",
+    "s",
+    "time of this rank's collectives of one operation and process group in that step, by statistic: total, shortest "
+    "(of the largest ones)",
+)
+OPERATION_SIZE: Final = Metric(
+    "rankwatch.collective.operation.size",
+    "gauge",
+    "By",
+    "what the same collectives moved, by statistic: bytes (all together), largest (of one), bus (the largest, times "
+    "the factor of the bus bandwidth); sizes as NCCL's tests count them, 0 where they are not known",
+)
+OPERATION_CALLS: Final = Metric(
+    "rankwatch.collective.operation.calls", "gauge", "{call}", "collectives of one operation and group in that step"
 )
 CPU_TIME: Final = Metric(
     "rankwatch.cpu.time",

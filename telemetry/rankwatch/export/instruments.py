@@ -101,6 +101,13 @@ FROM_SPEED: Final[Mapping[Metric, Callable[[Speed], Values]]] = {
         speed.collectives, semconv.ATTR_GROUP, ("busy", "exposed", "shortest")
     ),
     semconv.COLLECTIVE_CALLS: lambda speed: _calls(speed.collectives, semconv.ATTR_GROUP),
+    semconv.OPERATION_DURATION: lambda speed: _statistics(
+        speed.operations, semconv.ATTR_OPERATION, ("total", "shortest")
+    ),
+    semconv.OPERATION_SIZE: lambda speed: _statistics(
+        speed.operations, semconv.ATTR_OPERATION, ("bytes", "largest", "bus")
+    ),
+    semconv.OPERATION_CALLS: lambda speed: _calls(speed.operations, semconv.ATTR_OPERATION),
     semconv.CPU_TIME: _cpu,
     semconv.KERNEL_DURATION: lambda speed: _statistics(
         speed.kernels, semconv.ATTR_KERNEL, ("min", "median", "tail", "max", "mean", "stddev")

@@ -85,7 +85,7 @@ def offer(path: Path) -> bool:
     bindings = sys.modules.get("torch._C._distributed_c10d")
     if ready is None or bindings is None or not ready():
         return False
-    running = _running()
+    running = own_server()
     if running == path:
         return True
     path.unlink(missing_ok=True)
@@ -100,7 +100,7 @@ def offer(path: Path) -> bool:
     return True
 
 
-def _running() -> Path | None:
+def own_server() -> Path | None:
     """The socket of a server that already runs in this process: ours, or the script's own."""
     ours = _started[1] if _started is not None and _started[0] == os.getpid() else None
     scripts = os.environ.get(SCRIPTS_OWN)

@@ -20,7 +20,6 @@ operators have no key and count as compute only.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -28,7 +27,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, Final
 
-from rankwatch.contract.semconv import POINT_TO_POINT
+from rankwatch.contract.collectives import is_point_to_point
 from rankwatch.profiling.kernel_name import short_name
 from rankwatch.profiling.profiler_lock import ProfilerGuard
 from rankwatch.profiling.source import (
@@ -47,11 +46,8 @@ SHAPES_EVERY: Final = 8
 BATCH: Final = 256
 """Events read between two pauses, about 1 ms; in a pause the script can acquire the GIL."""
 PAUSE: Final = 0.001
-DEFAULT_GROUP: Final = "default_pg"
-UNKNOWN_GROUP: Final = "unknown"
 
 _COLLECTIVE: Final = ("gloo:", "nccl:", "mpi:", "ucc:", "xccl:", "hccl:")
-_POINT_TO_POINT: Final = ("send", "recv")
 _CALL: Final = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
 _DATA_LOADER: Final = "enumerate(DataLoader)"
 _WRAPPERS: Final = ("autograd::engine::", "torch::autograd::", "torch::jit::", "torch.distributed.")
@@ -94,20 +90,6 @@ class _Torch:
         self.with_shapes = profiler.ProfilerConfig(state, True, False, False, False, False, details())
         self.plain = profiler.ProfilerConfig(state, False, False, False, False, False, details())
         self.guarded: ModuleType = sys.modules["torch.autograd.profiler"]
-
-    @staticmethod
-    def groups() -> int:
-        """The number of process groups."""
-        distributed = sys.modules.get("torch.distributed.distributed_c10d")
-        return len(distributed._world.pg_map) if distributed is not None else 0
-
-    @staticmethod
-    def flight_recorder() -> list[dict[str, Any]]:
-        """The flight recorder's entries of the newest collectives, oldest first."""
-        bindings = sys.modules.get("torch._C._distributed_c10d")
-        recorded = json.loads(bindings._dump_fr_trace_json()) if bindings is not None else {}
-        entries: list[dict[str, Any]] = recorded.get("entries", [])
-        return entries
 
 
 class KinetoSource:
@@ -180,7 +162,7 @@ class KinetoSource:
 
     def _of_host(self, events: list[Any], truncated: int) -> Trace:
         operators: list[_Operator] = []
-        collectives: list[tuple[str, int, int]] = []
+        collectives: list[Collective] = []
         data, waits = [], []
         threads_of_collectives = set()
         for event in _in_batches(events):
@@ -188,8 +170,8 @@ class KinetoSource:
             start = event.start_ns()
             end = start + event.duration_ns()
             if name.startswith(_COLLECTIVE):
-                collectives.append((name, start, end))
-                if not name.partition(":")[2].startswith(_POINT_TO_POINT):  # recorded on the calling thread
+                collectives.append(Collective("", name, start, end))
+                if not is_point_to_point(name):  # recorded on the calling thread
                     threads_of_collectives.add(event.start_thread_id())
             elif name.startswith(_CALL):
                 waits.append((start, end))
@@ -198,7 +180,7 @@ class KinetoSource:
             elif "::" in name and not name.startswith(_WRAPPERS) and not event.is_user_annotation():
                 operators.append((event.start_thread_id(), start, -end, _key(name, event.shapes()), name))
         kernels = _self_times(operator for operator in operators if operator[0] not in threads_of_collectives)
-        return Trace(kernels, self._with_groups(collectives), data, waits, truncated)
+        return Trace(kernels, collectives, data, waits, truncated)
 
     def _of_device(self, events: list[Any], truncated: int) -> Trace:
         kernels: list[Kernel] = []
@@ -216,29 +198,6 @@ class KinetoSource:
             elif name.startswith(_DATA_LOADER):
                 data.append((start, end))
         return Trace(kernels, collectives, data, (), truncated, on_device=True)
-
-    def _with_groups(self, collectives: list[tuple[str, int, int]]) -> list[Collective]:
-        """Assign process groups: the n-th collective of a name is the flight recorder's n-th entry of that name."""
-        if not collectives:
-            return []
-        if self._torch.groups() <= 1:
-            return [Collective(_p2p(name) or DEFAULT_GROUP, name, start, end) for name, start, end in collectives]
-        recorded = self._torch.flight_recorder()
-        found = []
-        for name in {name for name, _, _ in collectives}:
-            of_name = sorted((start, end) for other, start, end in collectives if other == name)
-            newest = of_name[-1][0]
-            groups = [
-                _group(*entry["process_group"][:2])
-                for entry in recorded
-                if entry["profiling_name"] == name and entry["time_created_ns"] <= newest
-            ][-len(of_name) :]
-            groups = [UNKNOWN_GROUP] * (len(of_name) - len(groups)) + groups
-            found += [
-                Collective(_p2p(name) or group, name, *interval)
-                for group, interval in zip(groups, of_name, strict=True)
-            ]
-        return found
 
 
 def _in_batches(events: list[Any]) -> Iterable[Any]:
@@ -279,14 +238,3 @@ def _self_times(operators: Iterable[_Operator]) -> list[Kernel]:
         Kernel(key, start, -negative_end, max(0, self_ns), name)
         for (_, start, negative_end, key, name), self_ns in zip(ordered, self_times, strict=True)
     ]
-
-
-def _p2p(name: str) -> str:
-    return POINT_TO_POINT if name.partition(":")[2].startswith(_POINT_TO_POINT) else ""
-
-
-def _group(name: str, description: str) -> str:
-    """A group's name as the launcher shows it; the rows of a device mesh share one description."""
-    if description in ("", "undefined") or description == name:
-        return name
-    return description if description == DEFAULT_GROUP else f"{description} ({name})"

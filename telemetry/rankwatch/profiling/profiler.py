@@ -25,7 +25,7 @@ from rankwatch.profiling.cpu import CpuClock
 from rankwatch.profiling.nvml import Devices
 from rankwatch.profiling.plan import of_settings, with_pushed
 from rankwatch.profiling.sampler import ProfiledStep, Recording, SamplingController, StepPace
-from rankwatch.profiling.statistics import CollectiveStatistics, KernelStatistics
+from rankwatch.profiling.statistics import CollectiveStatistics, KernelStatistics, OperationStatistics
 from rankwatch.recording.recorder import Recorder, SectionRun
 from rankwatch.recording.section_statistics import WARM_UP_STEPS, StepWindows, Window
 from rankwatch.recording.shared_slots import FIRST_ITERATION, ITERATION
@@ -65,6 +65,7 @@ class Speed:
     window: Window | None = None
     parts: Mapping[Part, float] = field(default_factory=dict)
     collectives: Mapping[str, CollectiveStatistics] = field(default_factory=dict)
+    operations: Mapping[str, OperationStatistics] = field(default_factory=dict)
     cpu: tuple[float, float] | None = None
     """Seconds used and waited for each step of the window."""
     kernels: Mapping[str, KernelStatistics] = field(default_factory=dict)
@@ -205,6 +206,7 @@ class Profiling:
             queued.window,
             sampled.parts if sampled else {},
             sampled.collectives if sampled else {},
+            sampled.operations if sampled else {},
             queued.cpu,
             kernels,
             sampling.source_and_reason,

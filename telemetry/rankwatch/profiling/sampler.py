@@ -45,6 +45,7 @@ from rankwatch.contract.semconv import DATA_SECTIONS
 from rankwatch.profiling.cupti import CuptiSource
 from rankwatch.profiling.kineto import KinetoSource
 from rankwatch.profiling.plan import ProfilingPlan
+from rankwatch.profiling.process_groups import with_groups
 from rankwatch.profiling.source import MAX_EVENTS, NO_SOURCE, Interval, Sample, Source, SourceBusy, SourceUnavailable
 from rankwatch.profiling.statistics import KernelStatistics, KernelTable, StepParts, step_parts
 from rankwatch.profiling.trace import Notify, TraceRequests
@@ -153,7 +154,7 @@ class Sampler:
         """Convert a recording to a sample, so that the next window can be recorded; None: it cannot be read."""
         began = time.thread_time_ns()
         try:
-            trace = recording.source.read(recording.raw, MAX_EVENTS)
+            trace = with_groups(recording.source.read(recording.raw, MAX_EVENTS), recording.step)
         except Exception as error:  # noqa: BLE001 - as above
             self._failed(error)
             return None

@@ -52,9 +52,24 @@ class Collective(NamedTuple):
     """One collective, from when it was enqueued (on a device: began) to its completion."""
 
     group: str
+    """On a device the stream, as long as the group is not known; empty: not known."""
     name: str
     start_ns: int
     end_ns: int
+
+
+class Transfer(NamedTuple):
+    """What one collective moved."""
+
+    group: str
+    operation: str
+    """One of :data:`rankwatch.contract.collectives.OPERATIONS`."""
+    size: int
+    """Bytes, as NCCL's tests count them; 0: unknown, or none."""
+    ranks: int
+    """Members of the group; 0: unknown."""
+    took_ns: int
+    """With the wait for members that came later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +86,8 @@ class Trace:
     """Events that were dropped, by the limit or by the source."""
     on_device: bool = False
     """Whether the kernels ran on a device, asynchronously to the host."""
+    transfers: Sequence[Transfer] = ()
+    """What the collectives moved, as far as it is known."""
 
 
 class Sample(NamedTuple):

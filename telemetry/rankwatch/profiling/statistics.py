@@ -20,8 +20,9 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from rankwatch.contract.collectives import bus_factor, series
 from rankwatch.contract.enums import Part
-from rankwatch.profiling.source import Interval, Kernel, Trace
+from rankwatch.profiling.source import Interval, Kernel, Trace, Transfer
 from rankwatch.recording.section_statistics import median, tail
 
 KERNELS_REPORTED: Final = 64
@@ -31,6 +32,8 @@ MAX_KERNELS: Final = 4096
 MAX_SAMPLES: Final = 512
 """Durations sampled per kernel for its median and tail; the other statistics cover all calls."""
 MAX_GROUPS: Final = 64
+MAX_OPERATIONS: Final = 16
+"""Operations of process groups of one step that are reported."""
 MAX_WAITS: Final = 32
 """Intervals of exposed communication kept of one step, the longest ones."""
 
@@ -45,6 +48,22 @@ class CollectiveStatistics(NamedTuple):
     """The part of it that no compute overlaps."""
     shortest: float
     """The shortest of those that began and ended within the step."""
+
+
+class OperationStatistics(NamedTuple):
+    """A rank's collectives of one operation in one process group and step."""
+
+    calls: int
+    total: float
+    """Seconds, with the wait for members that came later."""
+    shortest: float
+    """Seconds of the shortest of the largest ones."""
+    bytes: int
+    """All sizes together; 0: unknown, or none."""
+    largest: int
+    """Bytes of the largest one: over ``shortest`` it is the algorithm bandwidth of a call in which none waited."""
+    bus: int
+    """The same times the factor of the bus bandwidth."""
 
 
 class KernelStatistics(NamedTuple):
@@ -70,6 +89,8 @@ class StepParts(NamedTuple):
     """By process group."""
     waits: Sequence[Interval]
     """Its exposed communication, in order; nanoseconds. Those of a device are moved back by its lag behind the host."""
+    operations: Mapping[str, OperationStatistics]
+    """By operation and process group (:func:`rankwatch.contract.collectives.series`)."""
 
 
 def step_parts(trace: Trace, step: Interval, data: Iterable[Interval] = ()) -> StepParts:
@@ -99,7 +120,31 @@ def step_parts(trace: Trace, step: Interval, data: Iterable[Interval] = ()) -> S
     spent[Part.HOST] = end - begin - sum(spent.values())
     longest = sorted(communication, key=lambda each: each[0] - each[1])[:MAX_WAITS]
     waits = [(start - lag, stop - lag) for start, stop in sorted(longest)]
-    return StepParts({part: ns / 1e9 for part, ns in spent.items()}, _by_group(trace, step, compute), waits)
+    parts = {part: ns / 1e9 for part, ns in spent.items()}
+    return StepParts(parts, _by_group(trace, step, compute), waits, by_operation(trace.transfers))
+
+
+def by_operation(transfers: Iterable[Transfer]) -> dict[str, OperationStatistics]:
+    """The figures of each operation in each group, of the :data:`MAX_OPERATIONS` that took longest."""
+    found: dict[tuple[str, str], list[Transfer]] = {}
+    for each in transfers:
+        found.setdefault((each.operation, each.group), []).append(each)
+    longest = sorted(found, key=lambda key: -sum(each.took_ns for each in found[key]))[:MAX_OPERATIONS]
+    return {series(*key): _operation(found[key]) for key in longest}
+
+
+def _operation(transfers: Sequence[Transfer]) -> OperationStatistics:
+    largest = max(each.size for each in transfers)
+    fastest = min((each for each in transfers if each.size == largest), key=lambda each: each.took_ns)
+    factor = bus_factor(fastest.operation, fastest.ranks)
+    return OperationStatistics(
+        len(transfers),
+        sum(each.took_ns for each in transfers) / 1e9,
+        fastest.took_ns / 1e9,
+        sum(each.size for each in transfers),
+        largest,
+        round(largest * factor),
+    )
 
 
 def _by_group(trace: Trace, step: Interval, compute: Sequence[Interval]) -> dict[str, CollectiveStatistics]:

@@ -128,6 +128,15 @@ def collective(group: str, calls: float | None = 4, *, time_ns: int = NOW_NS, **
     return _named("group", "rankwatch.collective", group, calls, time_ns, seconds)
 
 
+def operation(
+    name: str, calls: float | None = 4, *, time_ns: int = NOW_NS, sizes: Mapping[str, float], **seconds: float
+) -> list[Fill]:
+    """The collectives of one operation and group in the same step: ``total=0.1, sizes={"bytes": 100}``."""
+    made = _named("operation", "rankwatch.collective.operation", name, calls, time_ns, seconds)
+    size = "rankwatch.collective.operation.size"
+    return made + [gauge(size, value, time_ns, operation=name, statistic=word) for word, value in sizes.items()]
+
+
 def kernel(name: str, calls: float | None = 4, *, time_ns: int = NOW_NS, **seconds: float) -> list[Fill]:
     """A kernel over one report: ``median=0.1, mean=0.2``."""
     return _named("kernel", "rankwatch.kernel", name, calls, time_ns, seconds)

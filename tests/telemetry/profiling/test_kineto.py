@@ -92,7 +92,7 @@ def test_fetching_from_a_loader_is_input(source: KinetoSource) -> None:
     trace = source.read(source.stop(), 10_000)
     (fetch,) = trace.data
     assert fetch[1] - fetch[0] > 0.1e9
-    parts, _, _ = step_parts(trace, (fetch[0] - 1000, fetch[1]))
+    parts, *_ = step_parts(trace, (fetch[0] - 1000, fetch[1]))
     assert parts[Part.DATA] > 0.1
     assert sampler.collect() is None
 
@@ -191,10 +191,10 @@ def test_a_child_of_a_profiled_process_learns_that_it_cannot_profile(
 
 
 GROUPS = """
-import json, sys
+import json, sys, time
 import torch, torch.distributed as dist
 from rankwatch.profiling.kineto import KinetoSource
-from rankwatch.profiling.statistics import step_parts
+from rankwatch.profiling.process_groups import with_groups
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
 one = torch.ones(4)
@@ -210,7 +210,7 @@ def step():
     else:
         dist.recv(one, 0)
     dist.all_gather([torch.ones(4), torch.ones(4)], one)
-    return source.read(source.stop(), 10_000)
+    return with_groups(source.read(source.stop(), 10_000), (0, time.time_ns()))
 
 alone = step()
 pair = dist.new_group([0, 1], group_desc="pair")
@@ -222,9 +222,10 @@ dist.all_reduce(one)
 for _ in range(2):
     dist.all_reduce(one, group=pair)
 dist.broadcast(one, 0, group=pair)
-both = source.read(source.stop(), 10_000)
+both = with_groups(source.read(source.stop(), 10_000), (0, time.time_ns()))
 print(json.dumps([sorted((c.group, c.name) for c in trace.collectives) for trace in (alone, both)]))
 print(json.dumps([k.key for k in alone.kernels]))
+print(json.dumps([sorted((t.group, t.operation, t.size, t.ranks) for t in trace.transfers) for trace in (alone, both)]))
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -251,7 +252,7 @@ def test_collectives_have_their_process_group(tmp_path: Path) -> None:
             rank.wait(10)
     for (out, err), peer in zip(outputs, ("gloo:send", "gloo:recv"), strict=True):
         assert out, err
-        (alone, both), operators = (json.loads(line) for line in out.splitlines())
+        (alone, both), operators, moved = (json.loads(line) for line in out.splitlines())
         assert alone == [
             *[["default_pg", "gloo:all_gather"], *[["default_pg", "gloo:all_reduce"]] * 3],
             ["point_to_point", peer],
@@ -260,6 +261,14 @@ def test_collectives_have_their_process_group(tmp_path: Path) -> None:
             ["default_pg", "gloo:all_reduce"],
             *[["pair (1)", "gloo:all_reduce"]] * 2,
             ["pair (1)", "gloo:broadcast"],
+        ]
+        assert moved == [
+            [["default_pg", "all_gather", 32, 2], *[["default_pg", "all_reduce", 16, 2]] * 3],
+            [
+                ["default_pg", "all_reduce", 16, 2],
+                *[["pair (1)", "all_reduce", 16, 2]] * 2,
+                ["pair (1)", "broadcast", 16, 2],
+            ],
         ]
         assert not any(key.startswith("aten::copy_") for key in operators), "gloo's own copies are its own"
 

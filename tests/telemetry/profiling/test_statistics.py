@@ -39,14 +39,14 @@ def interval(start: float, end: float) -> Interval:
 
 def test_a_step_on_a_device() -> None:
     trace = Trace([kernel(1, 4), kernel(3, 5)], [collective(4, 7), collective(9, 10)], [interval(0, 2)], on_device=True)
-    parts, groups, _ = step_parts(trace, interval(0, 10), [interval(0, 1)])
+    parts, groups, *_ = step_parts(trace, interval(0, 10), [interval(0, 1)])
     assert parts == {Part.COMPUTE: 4, Part.COMMUNICATION: 3, Part.DATA: 1, Part.HOST: 2}
     assert groups["default_pg"] == (2, 4, 3, 1)
 
 
 def test_a_device_that_runs_behind_its_host_is_looked_at_in_its_own_step() -> None:
     trace = Trace([kernel(3, 6), kernel(5, 7)], [collective(6, 9), collective(11, 12)], on_device=True)
-    parts, groups, _ = step_parts(trace, interval(0, 10), [interval(0, 2)])
+    parts, groups, *_ = step_parts(trace, interval(0, 10), [interval(0, 2)])
     assert parts == {Part.COMPUTE: 4, Part.COMMUNICATION: 3, Part.DATA: 1, Part.HOST: 2}
     assert groups["default_pg"] == (2, 4, 3, 1)
 
@@ -67,26 +67,26 @@ def test_of_many_waits_the_longest_stay_in_order() -> None:
 
 def test_without_a_device_what_operators_do_for_input_or_around_a_wait_is_no_compute() -> None:
     trace = Trace([kernel(0, 2), kernel(4, 8)], [collective(5, 7)], waits=[interval(6, 7)])
-    parts, _, _ = step_parts(trace, interval(0, 10), [interval(1, 3)])
+    parts, *_ = step_parts(trace, interval(0, 10), [interval(1, 3)])
     assert parts == {Part.COMPUTE: 4, Part.COMMUNICATION: 1, Part.DATA: 2, Part.HOST: 3}
 
 
 def test_waiting_for_input_behind_compute_or_a_collective_costs_nothing() -> None:
     trace = Trace([kernel(0, 3)], [collective(3, 5)], on_device=True)
-    parts, _, _ = step_parts(trace, interval(0, 6), [interval(0, 6)])
+    parts, *_ = step_parts(trace, interval(0, 6), [interval(0, 6)])
     assert parts == {Part.COMPUTE: 3, Part.COMMUNICATION: 2, Part.DATA: 1, Part.HOST: 0}
 
 
 def test_a_collective_that_ends_after_the_step_is_not_its_shortest_unless_there_is_no_other() -> None:
-    _, groups, _ = step_parts(Trace((), [collective(2, 6), collective(8, 11)]), interval(0, 10))
+    _, groups, *_ = step_parts(Trace((), [collective(2, 6), collective(8, 11)]), interval(0, 10))
     assert groups["default_pg"][1:] == (6, 6, 4)
-    _, groups, _ = step_parts(Trace((), [collective(8, 21)]), interval(0, 10))
+    _, groups, *_ = step_parts(Trace((), [collective(8, 21)]), interval(0, 10))
     assert groups["default_pg"][1:] == (2, 2, 2), "what of it is in the step"
 
 
 def test_groups_are_distinguished_and_bounded() -> None:
     trace = Trace([kernel(1, 2)], [collective(n, n + 1 + n / 1000, f"g{n}") for n in range(MAX_GROUPS + 3)])
-    _, groups, _ = step_parts(trace, interval(0, 1000))
+    _, groups, *_ = step_parts(trace, interval(0, 1000))
     assert len(groups) == MAX_GROUPS
     assert "g0" not in groups
     assert groups["g66"].busy == pytest.approx(1.066)
@@ -106,7 +106,7 @@ def test_the_parts_add_up_to_the_step_whatever_happens(
         waits,
         on_device=device,
     )
-    parts, _, _ = step_parts(trace, (10, 50))
+    parts, *_ = step_parts(trace, (10, 50))
     assert round(sum(parts.values()) * 1e9) == 40
     assert min(parts.values()) >= 0
 

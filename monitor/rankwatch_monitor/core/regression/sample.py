@@ -50,6 +50,8 @@ class CollectiveSample(NamedTuple):
 
     busy: float
     shortest: float
+    bandwidth: float = 0.0
+    """Bus bandwidth of the operation that takes longest, in bytes a second; 0: unknown."""
 
 
 class DeviceSample(NamedTuple):
@@ -156,8 +158,8 @@ class Measured(NamedTuple):
     kernels: Sequence[str] = ()
     kernel_RK: Floats | None = None
     """Seconds a step; only in a window in which kernels were reported."""
-    collectives: Mapping[str, tuple[float, float]] = {}
-    """Exposed seconds of the step and the shortest collective, by process group."""
+    collectives: Mapping[str, tuple[float, float, float]] = {}
+    """By process group: exposed seconds of the step, the shortest collective, the bus bandwidth."""
     clock_R: Floats | None = None
     """Hertz of the multiprocessors."""
     temperature_R: Floats | None = None
@@ -273,10 +275,10 @@ def _kernels(names: Sequence[str], kernel_RK: Floats | None, chosen_R: Any) -> d
     return largest(table, KERNELS, lambda spent: spent)
 
 
-def _collectives(groups: Mapping[str, tuple[float, float]]) -> dict[str, CollectiveSample]:
+def _collectives(groups: Mapping[str, tuple[float, float, float]]) -> dict[str, CollectiveSample]:
     table = {
-        name[:NAME]: CollectiveSample(rounded(busy), rounded(shortest))
-        for name, (busy, shortest) in groups.items()
+        name[:NAME]: CollectiveSample(rounded(busy), rounded(shortest), rounded(bandwidth))
+        for name, (busy, shortest, bandwidth) in groups.items()
         if np.isfinite(busy) and np.isfinite(shortest)
     }
     return largest(table, COLLECTIVES, lambda collective: collective.busy)
@@ -412,6 +414,7 @@ def _merged_collectives(samples: Sequence[Sample]) -> dict[str, CollectiveSample
         name: CollectiveSample(
             _median([(each.busy, weight) for each, weight in rows]),
             _median([(each.shortest, weight) for each, weight in rows]),
+            _median(known) if (known := [(each.bandwidth, w) for each, w in rows if each.bandwidth]) else 0.0,
         )
         for name, rows in _columns([(s.collectives, s.seconds) for s in samples]).items()
     }

@@ -226,7 +226,8 @@ def _link(observed: Sequence[Observed], step: float, criteria: Criteria) -> Find
         verdict, cause = StragglerVerdict.UNEXPLAINED, Cause.HOST
     elif link.host:
         verdict = StragglerVerdict.UNEXPLAINED
-    return Finding(verdict, cause, words.link(link), share=(link.seconds - link.usual) / step)
+    host = link.slow_host if verdict is StragglerVerdict.LINK else ""
+    return Finding(verdict, cause, words.link(link), share=(link.seconds - link.usual) / step, host=host)
 
 
 def _stage(observed: Sequence[Observed], criteria: Criteria) -> Finding | None:

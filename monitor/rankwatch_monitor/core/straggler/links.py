@@ -98,14 +98,14 @@ class TransferTimes:
         now = {key: median(times.recent) for key in self._newest if len((times := self._times[key]).recent) == SMOOTHED}
         kinds: dict[tuple[str, int], list[tuple[str, int]]] = {}
         for group, calls in now:
-            kinds.setdefault((_kind_of(group), calls), []).append((group, calls))
+            kinds.setdefault((kind_of(group), calls), []).append((group, calls))
         found: list[SlowLink] = []
         for keys in kinds.values():
             ordered = sorted(now[key] for key in keys)
             for key in keys:
                 times = self._times[key]
                 if len(keys) > SIBLINGS:
-                    found.append(SlowLink(key[0], now[key], _median_without(ordered, now[key]), "others", times.host))
+                    found.append(SlowLink(key[0], now[key], median_without(ordered, now[key]), "others", times.host))
                 if times.windows >= EARLIER:
                     found.append(SlowLink(key[0], now[key], times.best, "itself", times.host))
         slow = [link for link in found if link.seconds > link.usual]
@@ -113,12 +113,12 @@ class TransferTimes:
 
 
 @lru_cache(maxsize=MAX_TRANSFERS)
-def _kind_of(group: str) -> str:
+def kind_of(group: str) -> str:
     """A group's name without its numbers: what it has in common with its siblings."""
     return re.sub(r"\d+", "#", group)
 
 
-def _median_without(ordered: list[float], one: float) -> float:
+def median_without(ordered: list[float], one: float) -> float:
     """The median of all values but one of them."""
     place, others = bisect_left(ordered, one), len(ordered) - 1
     low, high = ((others - 1) // 2, others // 2)

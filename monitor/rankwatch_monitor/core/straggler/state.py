@@ -35,6 +35,7 @@ from rankwatch_monitor.core.regression.sample import Measured, policy_changes, s
 from rankwatch_monitor.core.slow_cause import LateRank
 from rankwatch_monitor.core.straggler import attribution, peers, scores
 from rankwatch_monitor.core.straggler.attribution import NodeExcess, Pipeline
+from rankwatch_monitor.core.straggler.bandwidth import Bandwidths
 from rankwatch_monitor.core.straggler.best_medians import MAX_KERNELS, MAX_SECTIONS, BestMedians, device_key
 from rankwatch_monitor.core.straggler.diagnosis import Observed
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
@@ -199,6 +200,7 @@ class Performance:
         self.observed: deque[Observed] = deque(maxlen=WINDOWS)
         """What was observed in the last windows, the newest last."""
         self.transfer_times = TransferTimes()
+        self.bandwidths = Bandwidths()
         self.kernel_scores: KernelScores | None = None
         self.unnamed = 0
         """Slow ranks beyond those that are named."""
@@ -414,6 +416,7 @@ class Performance:
             section_RS=section_RS,
             section_excess_RS=excess_RS,
             transfers=self.assembly.transfers,
+            operations=self.assembly.operations,
             elapsed=elapsed,
             steps=None if iteration is None or before is None or iteration <= before else iteration - before,
         )
@@ -506,6 +509,8 @@ class Performance:
             with np.errstate(invalid="ignore"):
                 share_RK = spent_RK / np.nansum(spent_RK, axis=1)[:, None]
                 kernel_RK = share_RK * self.parts_RP[:ranks, COMPUTE][:, None]
+        self.bandwidths.take(window.operations, hosts_R, window.now)
+        of_groups = self.bandwidths.of_groups() if window.operations else {}
         changes = policy_changes(self._sampled_policy, policy) if self._sampled_policy is not None else ()
         self._sampled_policy = policy
         measured = Measured(
@@ -522,7 +527,7 @@ class Performance:
             kernels=self.kernels.names if kernel_RK is not None else (),
             kernel_RK=kernel_RK,
             collectives={
-                group: (transfer.exposed, transfer.shortest)
+                group: (transfer.exposed, transfer.shortest, row.bus if (row := of_groups.get(group)) else 0.0)
                 for group, transfer in list(window.transfers.items())[:SAMPLED_GROUPS]
                 if transfer.shortest < np.inf
             },

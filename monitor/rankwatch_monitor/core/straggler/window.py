@@ -36,6 +36,7 @@ from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.events import WindowReport
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.straggler.attribution import NodeExcess, Pipeline
+from rankwatch_monitor.core.straggler.bandwidth import Moved
 from rankwatch_monitor.core.straggler.lateness import Lateness
 from rankwatch_monitor.core.straggler.links import Transfer
 
@@ -63,6 +64,8 @@ class WindowAssembly:
     """A rank has reported its next window already."""
     transfers: dict[str, Transfer] = field(default_factory=dict)
     """By process group."""
+    operations: dict[str, Moved] = field(default_factory=dict)
+    """By operation and process group."""
 
     def take(self, rank: int, window: WindowReport, now: float, host: str = "") -> None:
         """Add the report of one rank on a host."""
@@ -83,6 +86,13 @@ class WindowAssembly:
                     continue
                 transfer = self.transfers[group] = Transfer()
             transfer.take(collectives, host)
+        for name, reported in window.operations.items():
+            moved = self.operations.get(name)
+            if moved is None:
+                if len(self.operations) >= MAX_GROUPS:
+                    continue
+                moved = self.operations[name] = Moved()
+            moved.take(rank, reported)
 
     def ready_at(self, expected: int, report_interval: float) -> float:
         """When the window can be evaluated (unix seconds); infinity while there is no report.
@@ -141,6 +151,8 @@ class Window(NamedTuple):
     """The same beyond the median of the peers; NaN where there are too few of them."""
     transfers: Mapping[str, Transfer]
     """By process group."""
+    operations: Mapping[str, Moved]
+    """By operation and process group."""
     elapsed: float | None
     """Seconds since the window before; None: it is the first one."""
     steps: int | None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from rankwatch.cli.formatting import count, whole_percent
+from rankwatch.cli.formatting import bandwidth, count, whole_percent
 from rankwatch.contract import topology
 from rankwatch.contract.enums import Cause
 from rankwatch_monitor.core.cause import SHOWN
@@ -76,16 +77,32 @@ def _undeclared(heavy: HeavyStage) -> str:
 
 def link(slow: SlowLink) -> str:
     """Which process group takes long, against what, and what is between its members."""
-    reference = "the other groups of its kind take" if slow.against == "others" else "it took at its best"
+    others = slow.against == "others"
+    reference = "the other groups of its kind take" if others else "it took at its best"
     text = (
         f"All members of process group {slow.group!r} take long in its collectives, {_seconds(slow.seconds)} of each "
         f"step where {reference} {_seconds(slow.usual)}"
     )
+    if slow.operation:
+        usual = f"its peers have {bandwidth(slow.usual_bandwidth)}"
+        usual = usual if others else f"it had {bandwidth(slow.usual_bandwidth)}"
+        text += f" ({slow.operation}: {bandwidth(slow.bandwidth)} where {usual})"
     if slow.starved:
         return f"{text}: they wait for a CPU, since other processes use those of their nodes."
     if slow.host:
         return f"{text}, and none of them is late. All are on {slow.host}: its memory or CPUs are slow, not a network."
-    return f"{text}, and none of them is late: the link between them is slow."
+    if slow.slow_host:
+        return f"{text}, and none of them is late: the slow member is {slow.slow_host}, as its other groups show."
+    between = some_hosts(slow.hosts)
+    return f"{text}, and none of them is late: the link between {between or 'them'} is slow."
+
+
+def some_hosts(hosts: Sequence[str]) -> str:
+    """``a and b``, ``a, b, c and 5 more``; empty: there are none."""
+    shown, more = list(hosts[:SHOWN]), len(hosts) - SHOWN
+    if more > 0:
+        return f"{', '.join(shown)} and {more} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def turns(slow: Turns) -> str:

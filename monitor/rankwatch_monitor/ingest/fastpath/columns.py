@@ -19,6 +19,7 @@ from rankwatch_monitor.core.events import (
     CollectiveWindow,
     DeviceReading,
     KernelStatistics,
+    OperationWindow,
     RankReport,
     SectionWindow,
     WindowReport,
@@ -30,7 +31,7 @@ from rankwatch_monitor.ingest.otlp.kernels import KERNELS
 from rankwatch_monitor.ingest.otlp.named_statistics import SeriesKind
 from rankwatch_monitor.ingest.otlp.scalars import AGES, NUMBERS
 from rankwatch_monitor.ingest.otlp.sections import LONGEST
-from rankwatch_monitor.ingest.otlp.windows import CPU, GROUPS, PARTS, SECTIONS
+from rankwatch_monitor.ingest.otlp.windows import CPU, GROUPS, OPERATIONS, PARTS, SECTIONS
 
 
 class Unusual(Exception):  # noqa: N818 - no fault: the full decoder reads such a scope
@@ -69,6 +70,7 @@ Make = Callable[[Values], Any]
 # What the classes themselves do, in half of the time.
 _section: Final = partial(tuple.__new__, SectionWindow)
 _collective: Final = partial(tuple.__new__, CollectiveWindow)
+_operation: Final = partial(tuple.__new__, OperationWindow)
 _kernel: Final = partial(tuple.__new__, KernelStatistics)
 
 
@@ -88,6 +90,9 @@ WINDOW: Final = (
     semconv.STEP_PART.name,
     semconv.COLLECTIVE_DURATION.name,
     semconv.COLLECTIVE_CALLS.name,
+    semconv.OPERATION_DURATION.name,
+    semconv.OPERATION_SIZE.name,
+    semconv.OPERATION_CALLS.name,
     semconv.CPU_TIME.name,
 )
 KERNEL: Final = (semconv.KERNEL_DURATION.name, semconv.KERNEL_CALLS.name)
@@ -322,12 +327,8 @@ def _statistics(seconds: Points | None, calls: Points | None, kind: SeriesKind, 
     if seconds is None or calls is None:
         raise Unusual
     names = draft.texts(calls, kind.key, getattr(draft.limits, kind.limit))
-    points: dict[tuple[str, str], Point] = {}
-    for point in seconds:
-        points[point.attributes.get(semconv.ATTR_STATISTIC, ""), point.attributes.get(kind.key, "")] = point
     words = sorted(kind.statistics)
-    if len(points) != len(seconds) or points.keys() != {(word, name) for word in words for name in names}:
-        raise Unusual
+    points = _of_words(seconds, kind.key, words, names)
     of = {word: draft.durations([points[word, name] for name in names]) for word in words}
     called = draft.counts(calls)
 
@@ -340,6 +341,16 @@ def _statistics(seconds: Points | None, calls: Points | None, kind: SeriesKind, 
     return _Statistics(names, at_least_one, of)
 
 
+def _of_words(several: Points, key: str, words: Sequence[str], names: Sequence[str]) -> dict[tuple[str, str], Point]:
+    """The points by statistic and name; there is one for each."""
+    points: dict[tuple[str, str], Point] = {}
+    for point in several:
+        points[point.attributes.get(semconv.ATTR_STATISTIC, ""), point.attributes.get(key, "")] = point
+    if len(points) != len(several) or points.keys() != {(word, name) for word in words for name in names}:
+        raise Unusual
+    return points
+
+
 def _window(metrics: Metrics, draft: Draft) -> Make:
     if metrics.keys() & set(WINDOW) == {semconv.WINDOW_STEPS.name}:
         raise Unusual  # it is empty if there are 0
@@ -347,6 +358,7 @@ def _window(metrics: Metrics, draft: Draft) -> Make:
     iteration = _number(metrics.get(semconv.WINDOW_ITERATION.name), draft, None)
     steps = _number(metrics.get(semconv.WINDOW_STEPS.name), draft, 0)
     sections, groups = _sections(metrics, draft), _groups(metrics, draft)
+    operations = _operations(metrics, draft)
     parts = _words(metrics, semconv.STEP_PART.name, semconv.ATTR_PART, PARTS, draft)
     cpu = _words(metrics, semconv.CPU_TIME.name, semconv.ATTR_STATISTIC, CPU, draft)
 
@@ -360,6 +372,7 @@ def _window(metrics: Metrics, draft: Draft) -> Make:
             groups(values),
             times_of_cpu.get("used"),
             times_of_cpu.get("waited"),
+            operations=operations(values),
         )
         return Unrepeated(window, max(times(values)), window.iteration)
 
@@ -415,6 +428,29 @@ def _groups(metrics: Metrics, draft: Draft) -> Make:
         busy = busy_of(values)
         columns = zip(found.calls(values), busy, map(min, exposed(values), busy), shortest(values), strict=True)
         return dict(zip(found.names, map(_collective, columns), strict=True))
+
+    return make
+
+
+def _operations(metrics: Metrics, draft: Draft) -> Make:
+    duration, calls = metrics.get(semconv.OPERATION_DURATION.name), metrics.get(semconv.OPERATION_CALLS.name)
+    sizes = metrics.get(semconv.OPERATION_SIZE.name)
+    found = _statistics(duration, calls, OPERATIONS, draft)
+    if found is None and sizes is None:
+        return _nothing
+    if found is None or sizes is None:
+        raise Unusual
+    words = sorted(OPERATIONS.sizes)
+    points = _of_words(sizes, OPERATIONS.key, words, found.names)
+    of = {word: draft.counts([points[word, name] for name in found.names]) for word in words}
+    total, shortest = found.of["total"], found.of["shortest"]
+
+    def make(values: Values) -> dict[str, OperationWindow]:
+        moved = [of[word](values) for word in ("bytes", "largest", "bus")]
+        if max(map(max, moved)) >= COUNT_END:
+            raise Unusual
+        columns = zip(found.calls(values), total(values), shortest(values), *moved, strict=True)
+        return dict(zip(found.names, map(_operation, columns), strict=True))
 
     return make
 

@@ -32,6 +32,8 @@ class SeriesKind(NamedTuple):
     limit: Literal["sections_per_job", "kernels_per_report", "groups_per_report"]
     too_many: str
     """The reason under which names above the limit are counted."""
+    sizes: frozenset[str] = frozenset()
+    """Statistics that are bytes; the others are seconds."""
 
 
 class NamedStatistics:
@@ -59,6 +61,19 @@ class NamedStatistics:
                     row[statistic] = float(value)
                 else:
                     builder.reject("bad_value", metric, f"{self._kind.noun} {quote(name)}: {statistic} of {value} s")
+
+    def read_sizes(self, metric: Metric, points: Sequence[Any]) -> None:
+        """Read points that carry a statistic in bytes."""
+        builder, known = self._builder, self._kind.sizes
+        for row, name, statistic, point in self._rows(metric, points):
+            value = value_of(point)
+            if statistic not in known:
+                builder.reject("bad_name", metric, _unknown(semconv.ATTR_STATISTIC, statistic, known))
+            elif value is not None:
+                if 0 <= value < COUNT_END and value == int(value):
+                    row[statistic] = int(value)
+                else:
+                    builder.reject("bad_value", metric, f"{self._kind.noun} {quote(name)}: {statistic} of {value} B")
 
     def read_calls(self, metric: Metric, points: Sequence[Any]) -> None:
         """Read the number of calls of each name."""

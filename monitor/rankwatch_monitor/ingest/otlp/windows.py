@@ -14,7 +14,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from rankwatch.contract import semconv
 from rankwatch.contract.enums import Part
-from rankwatch_monitor.core.events import CollectiveWindow, SectionWindow, WindowReport
+from rankwatch_monitor.core.events import CollectiveWindow, OperationWindow, SectionWindow, WindowReport
 from rankwatch_monitor.ingest.otlp.builder import WHOLE_END, Read, ReportBuilder, value_of
 from rankwatch_monitor.ingest.otlp.named_statistics import NamedStatistics, SeriesKind, seconds_by_word
 
@@ -34,6 +34,15 @@ GROUPS: Final = SeriesKind(
     "groups_per_report",
     "too_many_groups",
 )
+OPERATIONS: Final = SeriesKind(
+    "collective operation",
+    semconv.ATTR_OPERATION,
+    frozenset({"total", "shortest"}),
+    "total",
+    "groups_per_report",
+    "too_many_groups",
+    frozenset({"bytes", "largest", "bus"}),
+)
 PARTS: Final = frozenset(str(part) for part in Part)
 CPU: Final = frozenset({"used", "waited"})
 
@@ -41,7 +50,10 @@ CPU: Final = frozenset({"used", "waited"})
 class WindowComposite:
     """The window under construction."""
 
-    __slots__ = ("_bad_step", "_builder", "_time_ns", "collectives", "cpu", "iteration", "parts", "sections", "steps")
+    __slots__ = (
+        *("_bad_step", "_builder", "_time_ns", "collectives", "cpu", "iteration", "operations", "parts", "sections"),
+        "steps",
+    )
 
     def __init__(self, builder: ReportBuilder) -> None:
         self._builder = builder
@@ -51,6 +63,7 @@ class WindowComposite:
         self.steps = 0
         self.sections = NamedStatistics(builder, SECTIONS)
         self.collectives = NamedStatistics(builder, GROUPS)
+        self.operations = NamedStatistics(builder, OPERATIONS)
         self.parts: dict[str, float] = {}
         self.cpu: dict[str, float] = {}
 
@@ -88,6 +101,7 @@ class WindowComposite:
             dict(self._collectives()),
             self.cpu.get("used"),
             self.cpu.get("waited"),
+            operations=dict(self._operations()),
         )
         if self._bad_step or window == WindowReport():
             return
@@ -111,6 +125,14 @@ class WindowComposite:
             # Exposed above busy is a rounding error; without an exposed time, no computation covers the collective.
             exposed = min(statistics.get("exposed", busy), busy)
             yield name, CollectiveWindow(calls, busy, exposed, statistics.get("shortest", 0.0))
+
+    def _operations(self) -> Iterator[tuple[str, OperationWindow]]:
+        for name, calls, found in self.operations.complete():
+            seconds = found["total"], found.get("shortest", 0.0)
+            yield (
+                name,
+                OperationWindow(calls, *seconds, *(int(found.get(each, 0)) for each in ("bytes", "largest", "bus"))),
+            )
 
     def _whole(self, metric: Metric, points: Sequence[Any]) -> int | None:
         value = value_of(max(points, key=lambda point: point.time_unix_nano))
@@ -140,3 +162,6 @@ read_section_seconds: Final = _reader(lambda window, metric, points: window.sect
 read_section_calls: Final = _reader(lambda window, metric, points: window.sections.read_calls(metric, points))
 read_collective_seconds: Final = _reader(lambda window, metric, points: window.collectives.read_seconds(metric, points))
 read_collective_calls: Final = _reader(lambda window, metric, points: window.collectives.read_calls(metric, points))
+read_operation_seconds: Final = _reader(lambda window, metric, points: window.operations.read_seconds(metric, points))
+read_operation_sizes: Final = _reader(lambda window, metric, points: window.operations.read_sizes(metric, points))
+read_operation_calls: Final = _reader(lambda window, metric, points: window.operations.read_calls(metric, points))

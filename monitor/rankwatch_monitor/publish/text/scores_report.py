@@ -38,7 +38,7 @@ _FINDING: Final = {
     StragglerVerdict.WORKER: "some ranks are slow by their own fault",
     StragglerVerdict.STAGE: "a whole pipeline stage is slow: the stages are unbalanced, no node is to blame",
     StragglerVerdict.WORKLOAD: "ranks take turns in being slow: the workload is uneven, no node is to blame",
-    StragglerVerdict.LINK: "the network between the members of a group is slow, not one of the members",
+    StragglerVerdict.LINK: "the network between the members of a process group is slow, and none of them is late",
     StragglerVerdict.UNEXPLAINED: "time is lost, and no measurement explains it",
     StragglerVerdict.NO_STEP: "no step completes",
 }

@@ -22,11 +22,12 @@ from monitor.ingest.otlp_requests import (
     gauge,
     histogram,
     kernel,
+    operation,
     request_of,
     section,
 )
 from rankwatch.contract import semconv
-from rankwatch_monitor.core.events import RankReport
+from rankwatch_monitor.core.events import OperationWindow, RankReport
 from rankwatch_monitor.ingest.fastpath import layout as layouts
 from rankwatch_monitor.ingest.fastpath.columns import FULL_DECODER, READ
 from rankwatch_monitor.ingest.limits import Counters, Limits
@@ -58,6 +59,8 @@ def fills(value: float = 0.5, whole: int = 7, time_ns: int = NOW_NS) -> list[Fil
     made += [gauge(semconv.WINDOW_ITERATION.name, whole, time_ns), gauge(semconv.WINDOW_STEPS.name, 8, time_ns)]
     made += [*section("step", 8, time_ns=time_ns, **SECONDS), *section("forward", 8, time_ns=time_ns, **SECONDS)]
     made += collective("dp", 4, time_ns=time_ns, busy=value, exposed=0.25, shortest=0.1)
+    sizes = {"bytes": whole, "largest": whole, "bus": whole}
+    made += operation("all_reduce dp", 4, time_ns=time_ns, total=value, shortest=0.1, sizes=sizes)
     made += [gauge(semconv.STEP_PART.name, value, time_ns, part=part) for part in ("data", "host")]
     made += [gauge(semconv.CPU_TIME.name, value, time_ns, statistic=word) for word in ("used", "waited")]
     made += [*kernel("gemm", 64, time_ns=time_ns, **KERNEL), *kernel("copy", 2, time_ns=time_ns, **KERNEL)]
@@ -120,6 +123,7 @@ def test_a_layout_is_learned_once_and_read_by_afterwards(both: Both, monkeypatch
     assert (report.iteration, report.heartbeat_age, report.open_sections) == (9, 0.25, {"step": 0.25, "forward": 0.25})
     assert report.window is not None
     assert report.window.iteration == 9
+    assert report.window.operations == {"all_reduce dp": OperationWindow(4, 0.25, 0.1, 9, 9, 9)}
     assert report.kernels is not None
     assert report.kernels.keys() == {"gemm", "copy"}
     assert report.device is not None

@@ -16,10 +16,11 @@ from monitor.ingest.otlp_requests import (
     collective,
     counter,
     gauge,
+    operation,
     request_of,
     section,
 )
-from rankwatch_monitor.core.events import CollectiveWindow, RankReport, SectionWindow, WindowReport
+from rankwatch_monitor.core.events import CollectiveWindow, OperationWindow, RankReport, SectionWindow, WindowReport
 
 
 def closed_by(step: int, time_ns: int = NOW_NS) -> list[Fill]:
@@ -90,6 +91,27 @@ def test_where_nothing_is_reported_no_computation_covers_a_collective(ingest: In
     window = ingest.one(*collective("dp", 2, busy=0.5), *collective("tp", 2, busy=0.25, exposed=0.2500001)).window
     assert window is not None
     assert window.collectives == {"dp": CollectiveWindow(2, 0.5, 0.5, 0.0), "tp": CollectiveWindow(2, 0.25, 0.25, 0.0)}
+
+
+def test_the_collectives_of_an_operation_have_seconds_and_bytes(ingest: Ingest) -> None:
+    sizes = {"bytes": 3000, "largest": 2000, "bus": 1500}
+    window = ingest.one(
+        *operation("all_reduce dp (3)", 2, total=0.5, shortest=0.1, sizes=sizes),
+        *operation("barrier dp (3)", 1, total=0.25, sizes={}),
+    ).window
+    assert window is not None
+    assert window.operations == {
+        "all_reduce dp (3)": OperationWindow(2, 0.5, 0.1, 3000, 2000, 1500),
+        "barrier dp (3)": OperationWindow(1, 0.25, 0.0, 0, 0, 0),
+    }
+
+
+@pytest.mark.parametrize("size", [-1.0, 0.5, 2.0**53, nan])
+def test_a_size_that_is_no_number_of_bytes_is_rejected(ingest: Ingest, size: float) -> None:
+    report, _ = rejected(ingest, *operation("all_reduce dp", 2, total=0.5, sizes={"largest": size}))
+    assert report.window is not None
+    assert report.window.operations["all_reduce dp"].largest == 0
+    assert ingest.counters.rejected == {"bad_value": 1}
 
 
 @pytest.mark.parametrize("fills", [section("odd", 0, median=0.0), collective("odd", 0, busy=0.0)])

@@ -73,6 +73,9 @@ def job(s: Situation) -> Advice:
     """What the finding points to."""
     verdict = s.job.performance.finding.verdict
     link = verdict is StragglerVerdict.LINK
+    if link and (host := s.job.performance.finding.host):
+        look = Step(f"Look at the network of {host}", ": its adapter, cable and port")
+        return Advice(steps=(look,), runbook=LINK_RUNBOOK)
     return Advice(steps=(Step(*_ELSEWHERE[verdict]),), runbook=LINK_RUNBOOK if link else RUNBOOK)
 
 
