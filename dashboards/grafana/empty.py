@@ -32,6 +32,8 @@ REASONS: Final = {
     names.SCORING_SECONDS: _NO_WINDOW,
     names.STEP_SECONDS: _NO_WINDOW,
     names.STEP_PART_SECONDS: _NO_WINDOW,
+    names.COMMUNICATION_BANDWIDTH: "no step with collectives of known size was profiled",
+    names.GROUP_BANDWIDTH_RATIO: "no process group has enough peers or windows to be compared",
     names.KERNEL_SOURCE_RANKS: "no rank has reported a source of kernel timings",
     names.TELEMETRY_DROPPED: "no telemetry was dropped",
     names.INGEST_REJECTED: "no item was rejected",

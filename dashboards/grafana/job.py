@@ -299,6 +299,22 @@ def _stragglers() -> Row:
     return Row("Stragglers", 7, [(12, stragglers(of_job)), (7, straggler_cost(of_job, "GPUs")), (5, found)])
 
 
+def _communication() -> Row:
+    medians = of_job(names.COMMUNICATION_BANDWIDTH, aggregation="median")
+    rates = lines(
+        "Bus bandwidth of collectives",
+        "Median over the process groups of a kind, as NCCL's tests count it: of the member that waits least.",
+        [query(f"max by (kind, operation) ({medians})", "{{operation}} of {{kind}}")],
+        unit="Bps",
+    )
+    slow = lines(
+        "Slowest process groups",
+        "Bus bandwidth over what is usual: the group's peers, or its own best.",
+        [query(f"max by (group, operation) ({of_job(names.GROUP_BANDWIDTH_RATIO)})", "{{operation}} of {{group}}")],
+    )
+    return Row("Communication", 7, [(12, rates), (12, slow)])
+
+
 def _scores() -> Row:
     meanings = {
         "relative": "Kernel timings against the fastest rank; 1 is as fast.",
@@ -356,6 +372,16 @@ def _telemetry() -> Row:
 
 def job() -> Json:
     """The dashboard of one job."""
-    rows = [_state(), _incident(), _course(), _goodput(), _steps(), _stragglers(), _scores(), _telemetry()]
+    rows = [
+        _state(),
+        _incident(),
+        _course(),
+        _goodput(),
+        _steps(),
+        _communication(),
+        _stragglers(),
+        _scores(),
+        _telemetry(),
+    ]
     said = "Is it healthy, which rank is it, since when, why, what was done, what did it cost?"
     return dashboard("rankwatch-job", "Rankwatch / Job", said, rows, job=True)

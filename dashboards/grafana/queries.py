@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from rankwatch.contract.collectives import OPERATIONS
 from rankwatch.contract.enums import Action, Cause, JobState, NodeRole, Part, RankState, StragglerVerdict, VerdictKind
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.names import Family
@@ -36,6 +37,8 @@ WORDS: Final[dict[tuple[str, str], frozenset[str]]] = {
     (names.ACTION_WITHHELD.name, "wanted"): frozenset(Action),
     (names.STRAGGLERS.name, "cause"): frozenset(Cause),
     (names.STEP_PART_SECONDS.name, "part"): frozenset(Part),
+    (names.COMMUNICATION_BANDWIDTH.name, "operation"): frozenset(OPERATIONS),
+    (names.GROUP_BANDWIDTH_RATIO.name, "operation"): frozenset(OPERATIONS),
 }
 """Labels whose values are words of ours: a query that misspells one would be empty for ever."""
 FAMILIES: Final = {family.name: family for family in names.FAMILIES}

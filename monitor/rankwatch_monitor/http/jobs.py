@@ -14,6 +14,7 @@ from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
 from rankwatch_monitor.core.views import (
+    communication,
     crash_head,
     digest,
     flight_dumps,
@@ -142,6 +143,10 @@ def job_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/jobs/{job_id}/kernels", summary="The costliest kernels now, and the trend of each")
     async def kernels(job_id: str) -> kernel_view.KernelsView:
         return kernel_view.kernels(monitor.job(job_id))
+
+    @routes.get("/jobs/{job_id}/communication", summary="The bandwidth of each process group")
+    async def one_job_s_communication(job_id: str) -> communication.CommunicationView:
+        return communication.communication(monitor.job(job_id))
 
     @routes.get("/jobs/{job_id}/report", summary="A job as text", response_class=PlainTextResponse)
     async def text_report(job_id: str) -> str:

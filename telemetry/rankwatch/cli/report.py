@@ -11,10 +11,10 @@ from typing import Final
 from urllib.parse import quote
 
 from rankwatch.cli.common import add_flags, print_for_job
-from rankwatch.cli.formatting import WIDTH, refit
+from rankwatch.cli.formatting import WIDTH, bandwidth, refit, size
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import terminal_of
-from rankwatch.contract.text import lines
+from rankwatch.contract.text import lines, one_line
 from rankwatch.monitor_client import MonitorClient, path_of
 
 LARGEST: Final = 10_000_000
@@ -25,6 +25,8 @@ def report(argv: Sequence[str]) -> int:
     """Print what happened to a job: goodput, incidents, stacks, limits."""
     arguments = _parser(os.environ).parse_args(argv)
     as_text, json_form = (scores, scores_as_json) if arguments.scores else (text, as_json)
+    if arguments.communication:
+        as_text, json_form = communication, communication_as_json
     return print_for_job("rankwatch report", arguments, json_form if arguments.json else as_text)
 
 
@@ -41,6 +43,32 @@ def scores(client: MonitorClient, job: str) -> str:
 def scores_as_json(client: MonitorClient, job: str) -> str:
     """The scores of every rank as JSON."""
     return json.dumps(client.read(f"{path_of(job)}/scores"), indent=2) + "\n"
+
+
+def communication(client: MonitorClient, job: str) -> str:
+    """The bandwidth of each process group as a table."""
+    found = client.read(f"{path_of(job)}/communication")
+    if not found["operations"]:
+        return (
+            "No collectives are known of this job yet: they come with profiled steps (kernel_timings) of ranks "
+            "that use rankwatch.step() and torch.distributed.\n"
+        )
+    rows = [("GROUP", "OPERATION", "RANKS", "CALLS", "TIME", "MOVED", "ALGBW", "BUSBW", "PEERS", "BEST", "")]
+    for each in found["operations"]:
+        rates = ("-" if each[name] is None else bandwidth(each[name]) for name in ("algorithm", "bus", "peers", "best"))
+        took = f"{1000 * each['seconds']:.3g} ms"
+        moved = size(each["bytes"]) if each["bytes"] else "-"
+        what = (one_line(each["group"]), each["operation"], str(each["ranks"]), str(each["calls"]), took, moved)
+        rows.append((*what, *rates, "slow" if each["slow"] else ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    made = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    made += [] if not found["omitted"] else [f"and {found['omitted']} more"]
+    return "".join(f"{line}\n" for line in made)
+
+
+def communication_as_json(client: MonitorClient, job: str) -> str:
+    """The same as JSON."""
+    return json.dumps(client.read(f"{path_of(job)}/communication"), indent=2) + "\n"
 
 
 def as_json(client: MonitorClient, job: str) -> str:
@@ -71,6 +99,9 @@ def _parser(variables: Mapping[str, str]) -> argparse.ArgumentParser:
     add_flags(parser, variables)
     parser.add_argument(
         "--scores", action="store_true", help="print the performance of each rank, stragglers and their causes instead"
+    )
+    parser.add_argument(
+        "--communication", action="store_true", help="print what each process group moves, and its bandwidth, instead"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

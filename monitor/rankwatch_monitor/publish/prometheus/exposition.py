@@ -18,7 +18,7 @@ from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.core.straggler.scores import Scores
-from rankwatch_monitor.core.views import downtime, job_view, rankings, verdict
+from rankwatch_monitor.core.views import communication, downtime, job_view, rankings, verdict
 from rankwatch_monitor.core.views.job_verdict import finding
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.names import Sample
@@ -154,6 +154,12 @@ class _Snapshot(Collector):
         for part, part_R in zip(PARTS, job.performance.parts_RP.T, strict=True):
             if (seconds := rankings.min_median_max(part_R)) is not None:
                 self._add(names.STEP_PART_SECONDS, seconds["median"], job.id, part)
+        for kind in communication.kinds(job):
+            for aggregation, rate in (("min", kind.min), ("median", kind.median), ("max", kind.max)):
+                self._add(names.COMMUNICATION_BANDWIDTH, rate, job.id, kind.kind, kind.operation, aggregation)
+        for row in communication.slowest(job, WORST):
+            self._add(names.GROUP_BANDWIDTH, row.bus, job.id, row.group, row.operation)
+            self._add(names.GROUP_BANDWIDTH_RATIO, row.bus / (row.usual or row.bus), job.id, row.group, row.operation)
         for source, number in job.performance.sources.items():
             self._add(names.KERNEL_SOURCE_RANKS, number, job.id, source)
         if performance.scores is not None:

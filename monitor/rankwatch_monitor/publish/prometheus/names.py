@@ -167,6 +167,25 @@ JOB_VERDICT: Final = Family(
 STEP_SECONDS: Final = Family(
     "rankwatch_step_seconds", "gauge", ("job",), "time of a step in the last window, median over the ranks"
 )
+COMMUNICATION_BANDWIDTH: Final = Family(
+    "rankwatch_communication_bandwidth_bytes_per_second",
+    "gauge",
+    ("job", "kind", "operation", "aggregation"),
+    "bus bandwidth of collectives, by the kind of process group (its name without numbers, at most 16) and operation: "
+    "min, median and max over the groups",
+)
+GROUP_BANDWIDTH: Final = Family(
+    "rankwatch_group_bandwidth_bytes_per_second",
+    "gauge",
+    ("job", "group", "operation"),
+    "bus bandwidth of the 5 process groups that move least of what is usual for them",
+)
+GROUP_BANDWIDTH_RATIO: Final = Family(
+    "rankwatch_group_bandwidth_ratio",
+    "gauge",
+    ("job", "group", "operation"),
+    "the same over what is usual: the median of the group's peers, or its own best where it has too few",
+)
 STEP_PART_SECONDS: Final = Family(
     "rankwatch_step_part_seconds",
     "gauge",
@@ -184,6 +203,9 @@ FROM_WINDOWS: Final = (
     SCORING_SECONDS,
     STRAGGLER,
     STEP_SECONDS,
+    COMMUNICATION_BANDWIDTH,
+    GROUP_BANDWIDTH,
+    GROUP_BANDWIDTH_RATIO,
     STEP_PART_SECONDS,
     KERNEL_SOURCE_RANKS,
 )

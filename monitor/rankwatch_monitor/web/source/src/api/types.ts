@@ -42,6 +42,9 @@ export type Cause = "data" | "host" | "compute" | "communication" | "unexplained
 /** The event `clock`: the time of the monitor, and when it last evaluated its jobs. */
 export interface Clock { now: number; judged: number | null; }
 
+/** What the process groups of a job move. */
+export interface CommunicationView { at: number | null; step: number | null; operations: OperationView[]; omitted: number; }
+
 /** The windows that were compared. */ export interface Compared {
   /** Before and since. */ windows: [number, number];
   low: number;
@@ -572,6 +575,23 @@ export interface NodeAdvice { job: string; name: string; advice: Advice; remaini
 
 /** The incidents about the costliest straggler's host in a day, as a sentence. */
 export interface OfSlowHost { host: string; text: string; }
+
+/** The collectives of one operation in one process group, in the last profiled step; bandwidths in bytes/s. */
+export interface OperationView {
+  group: string;
+  operation: string;
+  ranks: number;
+  hosts: string[];
+  calls: number;
+  seconds: number;
+  bytes: number;
+  largest: number;
+  algorithm: number | null;
+  bus: number | null;
+  peers: number | null;
+  best: number | null;
+  slow: boolean;
+}
 
 /** An order that may be given now, with the words of its button. */ export interface Order {
   action: Action;
