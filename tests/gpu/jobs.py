@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from gpu.part import Context, Figures, part, require
 ROOT = Path(__file__).resolve().parents[2]
 RANK = str(Path(__file__).with_name("rank.py"))
 PLAIN = str(Path(__file__).with_name("plain.py"))
+COLLECTIVES = str(Path(__file__).with_name("collectives.py"))
 SAMPLED = {"RANKWATCH_PROFILING_INTERVAL": "16", "RANKWATCH_REPORT_INTERVAL": "5", "RANKWATCH_KERNEL_TIMINGS": "cupti"}
 """A profiled step in 16, a report each 5 s."""
 LIMIT = 5
@@ -165,6 +168,40 @@ def shared_device(context: Context) -> Figures:
     found = recovered(context, words)
     assert found["culprits"] == [1], found
     return found
+
+
+@part(
+    "collectives",
+    limit=90,
+    proves="NCCL's kernels get the process group, operation and size of the flight recorder's entries (with two GPUs or"
+    " more; with one, that the recorder's entries are read), with and without TORCH_NCCL_ENABLE_TIMING",
+)
+def collectives(context: Context) -> Figures:
+    ranks = min(4, len(smi("index"))) if context.cuda else 2
+    words = command(context, ranks=ranks, script=[COLLECTIVES, "--device", context.device])
+    if not (context.cuda or context.jobs):
+        return {"dry": NO_JOBS}
+    figures: Figures = {}
+    for timed in ("0", "1") if context.cuda else ("0",):
+        done = subprocess.run(
+            [sys.executable, "-m", "rankwatch", "run", "--no-monitor", *words],
+            env=os.environ | {"TORCH_NCCL_ENABLE_TIMING": timed},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        found = re.search(r"collectives: (\{.*\})", done.stdout)
+        assert found is not None, done.stdout + done.stderr
+        figures[f"timing {timed}"] = measured = json.loads(found[1])
+        assert measured["recorded"] >= 12, measured
+        if ranks > 1:
+            calls = {name.split()[0]: 0 for name in measured["operations"]}
+            for name, each in measured["operations"].items():
+                calls[name.split()[0]] += each["calls"]
+                assert each["largest"] in (4 << 20, 4 * ranks << 20), measured
+            assert calls == {"all_reduce": 5, "all_gather": 1}, measured
+    return figures
 
 
 @part("standby", limit=90, proves="--standby makes no CUDA context before its time, and memory returns after a kill")

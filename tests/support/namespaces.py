@@ -39,6 +39,17 @@ class Network:
         """Switch it on again."""
         ip("-n", self.namespace("-"), "link", "set", f"port{name}", "up")
 
+    def join(self) -> str:
+        """Join the network with the namespace of the tests too; its address there."""
+        here = f"rwj{os.getpid()}"
+        switch = self.namespace("-")
+        ip("link", "add", here, "type", "veth", "peer", "name", "portjoined", "netns", switch)
+        ip("-n", switch, "link", "set", "portjoined", "master", "switch")
+        ip("-n", switch, "link", "set", "portjoined", "up")
+        ip("addr", "add", "198.18.78.254/24", "dev", here)
+        ip("link", "set", here, "up")
+        return "198.18.78.254"
+
     def make(self) -> None:
         """Make the namespaces and links."""
         for each in ("-", *self.names):

@@ -5,8 +5,8 @@ How this works
 ========  ============================================================================================================
 host      gloo's events have a name and a time: the n-th of a name is the recorder's n-th entry of that name
 device    kernels have a kind and a stream, the recorder's entries a kind, a group and the time of their call. Those
-          of one kind are the same in the same order where the step has as many of them and only one group; with
-          several groups, where each stream has as many as exactly one of them. Else they keep the stream's name
+          of one kind are the same in the same order where the step has as many of both, and one stream or one group;
+          with several, where each stream has as many as exactly one group. Else they keep the stream's name
 timing    with ``TORCH_NCCL_ENABLE_TIMING=1`` entries have ``duration_ms``, which NCCL's events measure: no kernel is
           needed for it
 ========  ============================================================================================================
@@ -223,21 +223,20 @@ def _group_of(entry: Recorded) -> str:
 def _matched(
     kernels: Sequence[Collective], entries: Sequence[Recorded]
 ) -> Iterator[tuple[Collective, Recorded | None]]:
-    """Each kernel of one kind with its entry; None: it cannot be told."""
+    """Each kernel of one kind with its entry, both in order; None: it cannot be told."""
     of_stream, of_group = Counter(each.group for each in kernels), Counter(_group_of(each) for each in entries)
     if len(kernels) != len(entries):
-        pairs: dict[str, str] = {}
-    elif len(of_group) == 1:
-        pairs = dict.fromkeys(of_stream, next(iter(of_group)))
+        yield from ((kernel, None) for kernel in kernels)
+    elif len(of_stream) == 1 or len(of_group) == 1:
+        yield from zip(kernels, entries, strict=True)
     else:
-        streams = {number: stream for stream, number in of_stream.items()}
         groups = {number: group for group, number in of_group.items()}
-        unique = len(streams) == len(of_stream) and len(groups) == len(of_group) and streams.keys() == groups.keys()
-        pairs = {streams[number]: groups[number] for number in streams} if unique else {}
-    left = {group: iter([each for each in entries if _group_of(each) == group]) for group in of_group}
-    for kernel in kernels:
-        group = pairs.get(kernel.group)
-        yield kernel, None if group is None else next(left[group])
+        pairs = {stream: groups.get(number) for stream, number in of_stream.items()}
+        unique = len(groups) == len(of_group) and set(pairs.values()) == of_group.keys() and len(pairs) == len(groups)
+        left = {group: iter([each for each in entries if _group_of(each) == group]) for group in of_group}
+        for kernel in kernels:
+            group = pairs[kernel.group]
+            yield kernel, next(left[group]) if unique and group is not None else None
 
 
 def _p2p(name: str) -> str:

@@ -75,9 +75,18 @@ def test_groups_are_told_by_how_many_each_stream_has(recorder: Recorder) -> None
     assert {(each.group, each.size) for each in trace.transfers} == {("default_pg", 400), ("tp (1)", 40)}
 
 
-@pytest.mark.parametrize("streams", [(7, 9), (7, 7)], ids=["as many in each", "one stream for both"])
-def test_what_cannot_be_told_keeps_its_stream(recorder: Recorder, streams: tuple[int, int]) -> None:
+def test_on_one_stream_kernels_come_in_the_order_of_the_calls(recorder: Recorder) -> None:
+    """Where the script waits for them, torch runs the collectives of all groups on its own stream."""
     recorder.entries = [entry("all_reduce", "1", 2_000), entry("all_reduce", "0", 3_000)]
+    trace = recorder.of(kernel("AllReduce", 7, 2_100), kernel("AllReduce", 7, 3_100))
+    assert groups(trace) == [(2_100, "tp (1)"), (3_100, "default_pg")]
+
+
+@pytest.mark.parametrize("third", [(), (11,)], ids=["as many in each", "a third stream"])
+def test_what_cannot_be_told_keeps_its_stream(recorder: Recorder, third: tuple[int, ...]) -> None:
+    recorder.entries = [entry("all_reduce", "1", 2_000), entry("all_reduce", "0", 3_000)]
+    recorder.entries += [entry("all_reduce", "0", 4_000) for _ in third]
+    streams = (7, 9, *third)
     trace = recorder.of(*(kernel("AllReduce", stream, 2_100 + stream) for stream in streams))
     assert {each.group for each in trace.collectives} == {f"stream {stream}" for stream in streams}
     assert trace.transfers == []

@@ -4,7 +4,9 @@ The last rank to enter a collective does not wait in it, so the least time that 
 largest size is the transfer itself, and that size over it the algorithm bandwidth. NCCL's kernels wait for the other
 members too, so the same holds for them. Peers are the groups of the same kind: the same name but for numbers.
 
-A slow member is a host that is in all slow groups and in no fast one whose members are on several hosts.
+A slow member is a host that is in all groups that are about as slow as the one in question, and in no other whose
+members are on several hosts. Which of the two a group is is decided by the square root of that one's slowdown: half of
+it on a logarithmic scale, so that noise makes no group slow beside one that is ten times slower.
 """
 
 from __future__ import annotations
@@ -25,9 +27,8 @@ MAX_KEPT: Final = 4_096
 """Operations of groups whose bandwidths are kept."""
 MAX_MEMBERS: Final = 1_024
 """Members of a group that are known; of a larger one, its hosts are not."""
-SLOW: Final = 1.5
-FAST: Final = 1.25
-"""How many times less than usual a bandwidth is at least in a slow group, and at most in a fast one."""
+SLOW: Final = 2.0
+"""How many times less than usual a bandwidth is in a slow group: on a busy machine it varies by less than that."""
 
 
 @dataclass(slots=True)
@@ -90,14 +91,14 @@ class Bandwidth(NamedTuple):
         return self.peers if self.siblings >= SIBLINGS else self.best
 
     @property
-    def slow(self) -> bool:
-        """Whether it moves clearly less than usual."""
-        return self.usual is not None and 0.0 < self.bus * SLOW < self.usual
+    def slowdown(self) -> float | None:
+        """How many times more is usual; None: unknown."""
+        return self.usual / self.bus if self.usual is not None and self.bus else None
 
     @property
-    def fast(self) -> bool:
-        """Whether it moves as much as usual."""
-        return self.usual is not None and self.bus * FAST > self.usual
+    def slow(self) -> bool:
+        """Whether it moves clearly less than usual."""
+        return (self.slowdown or 0.0) >= SLOW
 
 
 @dataclass(slots=True)
@@ -178,10 +179,14 @@ class Bandwidths:
 
     def slow_host(self, group: str) -> str:
         """The host that makes this group slow, as other groups show; empty: they show none."""
-        rows = [row for row in self.of_groups().values() if len(row.hosts) > 1]
-        slow = [set(row.hosts) for row in rows if row.slow or row.group == group]
-        fast = [set(row.hosts) for row in rows if row.fast and row.group != group]
-        suspects = set.intersection(*slow).difference(*fast) if slow else set()
+        rows = {row.group: row for row in self.of_groups().values() if len(row.hosts) > 1}
+        accused = rows.get(group)
+        if accused is None or not accused.slow or accused.slowdown is None:
+            return ""
+        limit, known = accused.slowdown**0.5, [row for row in rows.values() if row.slowdown is not None]
+        slow = [set(row.hosts) for row in known if (row.slowdown or 0.0) >= limit]
+        fast = [set(row.hosts) for row in known if (row.slowdown or 0.0) < limit]
+        suspects = set.intersection(*slow).difference(*fast)
         return suspects.pop() if len(suspects) == 1 else ""
 
 

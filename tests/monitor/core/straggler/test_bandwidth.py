@@ -91,3 +91,12 @@ def test_bandwidths_are_bounded() -> None:
     for size in range(1, MAX_KEPT + 500):
         kept.take({"all_reduce world": moved((0, 1), 1.0, size=size)}, HOSTS, 1.0)
     assert len(kept._kept) <= MAX_KEPT
+
+
+def test_noise_makes_no_other_member_suspect() -> None:
+    kept = Bandwidths()
+    groups = {"row0": ((0, 1), 40.0), "row1": ((2, 3), 40.0), "column0": ((0, 2), 40.0), "column1": ((1, 3), 40.0)}
+    windows(kept, 6, **groups)
+    windows(kept, 3, row0=((0, 1), 15.0), row1=((2, 3), 2.0), column0=((0, 2), 25.0), column1=((1, 3), 3.0))
+    assert kept.slow_host("row1") == "d"
+    assert kept.slow_host("column0") == "", "it is hardly slow itself"
