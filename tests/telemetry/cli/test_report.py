@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -138,3 +139,33 @@ def test_an_unknown_flag_is_a_wrong_question() -> None:
     with pytest.raises(SystemExit) as ended:
         report(["--colour"])
     assert ended.value.code == 2
+
+
+ROW = {"group": "dp (3)", "operation": "all_reduce", "ranks": 4, "calls": 2, "seconds": 0.0123, "bytes": 2 << 20}
+ROW |= {"algorithm": 11e9, "bus": 16.5e9, "peers": 43e9, "best": None, "slow": True}
+
+
+def test_bandwidths_are_a_table(
+    stranger: tuple[str, dict[str, tuple[int, bytes]], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, answers, _ = stranger
+    found = {"at": 1.0, "step": 0.1, "operations": [ROW], "omitted": 3}
+    answers["/api/v1/jobs/j/communication"] = (200, json.dumps(found).encode())
+    assert report(["j", "--monitor", url, "--communication"]) == 0
+    head, row, more = capsys.readouterr().out.splitlines()
+    assert head.split()[-3:] == ["BUSBW", "PEERS", "BEST"]
+    assert row.split("  ")[0] == "dp (3)"
+    assert "11 GB/s" in row
+    assert row.endswith("slow")
+    assert more == "and 3 more"
+    assert report(["j", "--monitor", url, "--communication", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+
+
+def test_without_bandwidths_it_is_stated_why(
+    stranger: tuple[str, dict[str, tuple[int, bytes]], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, answers, _ = stranger
+    answers["/api/v1/jobs/j/communication"] = (200, b'{"operations": [], "omitted": 0}')
+    assert report(["j", "--monitor", url, "--communication"]) == 0
+    assert "kernel_timings" in capsys.readouterr().out

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rankwatch.profiling import process_groups
-from rankwatch.profiling.process_groups import flight_recorder, with_groups
+from rankwatch.profiling.process_groups import with_groups
 from rankwatch.profiling.source import Collective, Trace, Transfer
 from rankwatch.profiling.statistics import MAX_OPERATIONS, OperationStatistics, by_operation
 
@@ -113,10 +113,15 @@ def test_sends_have_a_group_of_their_own_and_no_bandwidth(recorder: Recorder) ->
     assert (groups(trace), list(trace.transfers)) == ([(2_100, "point_to_point")], [])
 
 
-def test_an_unreadable_recorder_is_an_error_the_sampler_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_groups, "_asked", lambda: b'{"entries":[{"a":')
-    with pytest.raises(ValueError, match="Expecting"):
-        list(flight_recorder())
+@pytest.mark.parametrize("dump", [b'{"entries":[{"a":', b'{"entries":[{"a":1}]}', b'{"entries"', b"", b"[]", b"\xff"])
+def test_where_the_recorder_cannot_be_read_only_groups_are_unknown(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, dump: bytes
+) -> None:
+    monkeypatch.setattr(process_groups, "_asked", lambda: dump)
+    trace = recorder.of(kernel("AllReduce", 7, 2_100))
+    assert (groups(trace), list(trace.transfers)) == ([(2_100, "stream 7")], [])
+    host = with_groups(Trace(collectives=[Collective("", "gloo:all_reduce", 1, 2)]), STEP)
+    assert [each.group for each in host.collectives] == ["unknown"]
 
 
 def test_figures_are_of_the_largest_collectives_and_bounded() -> None:

@@ -158,8 +158,8 @@ class Measured(NamedTuple):
     kernels: Sequence[str] = ()
     kernel_RK: Floats | None = None
     """Seconds a step; only in a window in which kernels were reported."""
-    collectives: Mapping[str, tuple[float, float, float]] = {}
-    """By process group: exposed seconds of the step, the shortest collective, the bus bandwidth."""
+    collectives: Mapping[str, tuple[float, ...]] = {}
+    """The fields of a :class:`CollectiveSample`, by process group."""
     clock_R: Floats | None = None
     """Hertz of the multiprocessors."""
     temperature_R: Floats | None = None
@@ -275,11 +275,11 @@ def _kernels(names: Sequence[str], kernel_RK: Floats | None, chosen_R: Any) -> d
     return largest(table, KERNELS, lambda spent: spent)
 
 
-def _collectives(groups: Mapping[str, tuple[float, float, float]]) -> dict[str, CollectiveSample]:
+def _collectives(groups: Mapping[str, tuple[float, ...]]) -> dict[str, CollectiveSample]:
     table = {
-        name[:NAME]: CollectiveSample(rounded(busy), rounded(shortest), rounded(bandwidth))
-        for name, (busy, shortest, bandwidth) in groups.items()
-        if np.isfinite(busy) and np.isfinite(shortest)
+        name[:NAME]: CollectiveSample(*map(rounded, figures))
+        for name, figures in groups.items()
+        if np.isfinite(figures).all()
     }
     return largest(table, COLLECTIVES, lambda collective: collective.busy)
 

@@ -158,7 +158,7 @@ def test_tables_by_name() -> None:
     assert both.parts == {"data": 0.2}
     assert both.sections == {"eval": (9.0, 9.0, 1, 1.0), "load": (0.2, 0.9, 5, 1.0)}
     assert both.kernels == {"gemm": 0.2}
-    assert both.collectives == {"dp": (0.1, 0.01)}
+    assert both.collectives == {"dp": (0.1, 0.01, 0.0)}
 
 
 def test_devices_by_their_extremes() -> None:

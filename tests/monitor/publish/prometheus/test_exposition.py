@@ -20,7 +20,9 @@ from rankwatch_monitor.core.cause import Shown, Silent, Some
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import HELD_BECAUSE, Incident, Phase, Timeline
 from rankwatch_monitor.core.job import Ending, Job
+from rankwatch_monitor.core.straggler.bandwidth import Moved
 from rankwatch_monitor.core.straggler.lateness import PARTS
+from rankwatch_monitor.core.straggler.links import EARLIER
 from rankwatch_monitor.publish.prometheus import names as names
 from rankwatch_monitor.publish.prometheus.exposition import NAMED, Own, exposition
 from rankwatch_monitor.publish.publisher import Publishing
@@ -87,6 +89,9 @@ def test_each_family_has_the_labels_of_the_table() -> None:
     job = scored(8, slow=5)
     job.performance.parts_RP = np.full((8, len(PARTS)), 0.25)
     job.performance.sources_of = {0: ("cupti", "")}
+    for _ in range(EARLIER):
+        moved = Moved(members=2, calls=1, total=0.1, bytes=8, largest=8, shortest=0.1, bus=8, ranks=[0, 1])
+        job.performance.bandwidths.take({"all_reduce dp": moved}, job.columns.hosts, NOW)
     labels = {name: {label for label, _ in given} for name, given in samples(job)}
     for family in (*names.FROM_WINDOWS, names.STRAGGLER_COST, names.JOB_VERDICT):
         assert labels[family.name] == set(family.labels)
