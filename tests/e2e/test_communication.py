@@ -155,6 +155,10 @@ def test_a_slow_link_is_named_with_group_bandwidths_and_host(
         assert "all_reduce: " in finding["reason"]
         assert all(each["bus"] < 6_000_000 < each["best"] / 2 for each in slow), "24 Mbit/s are 3 MB/s"
 
+        samples: list[dict[str, Any]] = api.read(f"/jobs/{JOB}/history?brief=true&bandwidths=true")["samples"]  # type: ignore[assignment]
+        course = [each["bandwidths"].get(slow[0]["group"]) for each in samples if each["bandwidths"]]
+        assert course[-1] < max(course) / 2
+
         env = {**os.environ, "RANKWATCH_TOKEN": TOKEN}
         command = [sys.executable, "-m", "rankwatch", "report", "--communication", "--monitor", monitor.url, JOB]
         table = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=True).stdout

@@ -77,13 +77,18 @@ def why_routes(monitor: Monitor) -> APIRouter:
         brief: Annotated[bool, Query(description="only step times and their parts, as for a chart")] = False,
         devices: Annotated[bool, Query(description="clocks and temperature of the devices too, if brief")] = False,
         slowest: Annotated[bool, Query(description="the slowest rank's own work too, if brief")] = False,
+        bandwidths: Annotated[bool, Query(description="bandwidths of process groups too, if brief")] = False,
         section: Annotated[str | None, Query(max_length=NAME, description="this section too, if brief")] = None,
     ) -> JSONResponse:
         kept = monitor.job(job_id).performance.history.copy()
         check_order(since, until)
         if since is None and kept.latest is not None:
             since = (kept.latest.at if until is None else until) - HOUR
-        shown = partial(_brief, devices=devices, slowest=slowest, section=section) if brief else _whole
+        shown = (
+            partial(_brief, devices=devices, slowest=slowest, bandwidths=bandwidths, section=section)
+            if brief
+            else _whole
+        )
         samples = await run_in_threadpool(_samples, kept, since, until, attempt, points, shown, brief)
         return JSONResponse({"samples": samples})
 
@@ -144,12 +149,14 @@ def _samples(
     return [shown(each) for each in rows]
 
 
-def _brief(sample: Sample, devices: bool, slowest: bool, section: str | None) -> dict[str, Any]:
+def _brief(sample: Sample, devices: bool, slowest: bool, bandwidths: bool, section: str | None) -> dict[str, Any]:
     found = {name: getattr(sample, name) for name in CHARTED}
     if devices:
         found["device"] = sample.device._asdict() if sample.device else None
     if slowest:
         found["slowest"] = _slowest(sample)
+    if bandwidths:
+        found["bandwidths"] = {name: each.bandwidth for name, each in sample.collectives.items() if each.bandwidth}
     if section is not None:
         found["section"] = known._asdict() if (known := sample.sections.get(section)) else None
     return found

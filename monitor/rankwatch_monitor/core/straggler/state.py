@@ -65,7 +65,7 @@ ALWAYS: Final = 0.9
 INTERVALS: Final = 5
 """Intervals between windows whose median is the usual one: an evaluation or a pause is not a longer window."""
 SAMPLED_GROUPS: Final = 16
-"""Process groups of a window that enter its sample."""
+"""Process groups of a window that enter its sample, slow ones first."""
 MANY_KERNELS: Final = 1_000_000
 RESCORE_AFTER: Final = 30.0
 """Of more kernel medians than that, scores are computed at most every so many seconds: the ranks of a large job report
@@ -511,6 +511,7 @@ class Performance:
                 kernel_RK = share_RK * self.parts_RP[:ranks, COMPUTE][:, None]
         self.bandwidths.take(window.operations, hosts_R, window.now)
         of_groups = self.bandwidths.of_groups() if window.operations else {}
+        slow = {group for group, row in of_groups.items() if row.slow}
         changes = policy_changes(self._sampled_policy, policy) if self._sampled_policy is not None else ()
         self._sampled_policy = policy
         measured = Measured(
@@ -528,7 +529,9 @@ class Performance:
             kernel_RK=kernel_RK,
             collectives={
                 group: (transfer.exposed, transfer.shortest, row.bus if (row := of_groups.get(group)) else 0.0)
-                for group, transfer in list(window.transfers.items())[:SAMPLED_GROUPS]
+                for group, transfer in sorted(window.transfers.items(), key=lambda each: each[0] not in slow)[
+                    :SAMPLED_GROUPS
+                ]
                 if transfer.shortest < np.inf
             },
             clock_R=self.device_RX[:ranks, 0],

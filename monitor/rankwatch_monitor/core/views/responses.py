@@ -1049,6 +1049,8 @@ class HistorySample(TypedDict):
     device: NotRequired[SampleDevice | None]
     section: NotRequired[SampleSection | None]
     slowest: NotRequired[SampleSlowest | None]
+    bandwidths: NotRequired[dict[str, float]]
+    """Bus bandwidth by process group, in bytes a second; of at most 16 groups."""
 
 
 class History(TypedDict):

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { causeChart, causeOf, consistsOf, fitted, gaps, heard, heardCount, mainValues, inOrder, isolated, missingAt, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../src/logic/charts";
+import { bandwidthChart, causeChart, causeOf, consistsOf, fitted, gaps, heard, heardCount, mainValues, inOrder, isolated, missingAt, nonFinite, scoreAfter, speedAfter, speedCurve, stacked, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../src/logic/charts";
 import { contributor, sample as some, trends as points, why as explained } from "./samples";
 
 const sample = (at: number, parts: Record<string, number>) => some({ at, parts });
@@ -213,4 +213,12 @@ test("a row without a value lies between those that have one, or at an end", () 
   const at = (row: number) => missingAt([10, 20, 30, 40, 50], lines, row);
   assert.deepEqual([at(0), at(1), at(2), at(4)], [null, [10, 40], [10, 40], [40, 50]]);
   assert.equal(missingAt([], [], 0), null);
+});
+
+test("the groups that lost most have a line each, and without bandwidths there is no chart", () => {
+  const at = (when: number, bandwidths?: Record<string, number>) => ({ ...sample(when, {}), ...(bandwidths && { bandwidths }) });
+  assert.equal(bandwidthChart([at(10), at(20, {})], null), null);
+  const chart = bandwidthChart([at(10, { a: 40, b: 40, c: 40, d: 40, e: 40 }), at(20, { a: 40, b: 4, c: 39, d: 38, e: 37 })], null)!;
+  assert.deepEqual(chart.lines.map(({ name }) => name), ["b", "e", "d", "c"]);
+  assert.deepEqual(chart.lines[0]!.values.filter((value) => value !== null), [40, 4]);
 });

@@ -178,6 +178,7 @@ export interface GridEvent { attempt: number; world_size: number; states: string
   device?: SampleDevice | null;
   section?: SampleSection | null;
   slowest?: SampleSlowest | null;
+  /** Bus bandwidth by process group, in bytes a second; of at most 16 groups. */ bandwidths?: Record<string, number>;
 }
 
 export type HostState = "suspect" | "may be down" | "partly silent" | "up" | "idle";

@@ -315,6 +315,25 @@ export function temperatureChart(samples: readonly HistorySample[], change: numb
   return causeColumns(samples, change)([{ name: "median", tone: "text", of: ({ device }) => device?.temperature_median }, { name: "highest of all ranks", tone: "rank-hung", of: ({ device }) => device?.temperature, rank: ({ device }) => device?.temperature_rank }]);
 }
 
+/** How many process groups have a line. */
+const GROUPS = 4;
+
+/** Bandwidths of the process groups that have lost most of their best in these samples; null: none was measured. */
+export function bandwidthChart(samples: readonly HistorySample[], change: number | null): StepChart | null {
+  const best = new Map<string, number>();
+  const last = new Map<string, number>();
+  for (const { bandwidths = {} } of samples) {
+    for (const [group, rate] of Object.entries(bandwidths)) {
+      best.set(group, Math.max(rate, best.get(group) ?? 0));
+      last.set(group, rate);
+    }
+  }
+  if (best.size === 0) return null;
+  const left = (group: string) => last.get(group)! / best.get(group)!;
+  const chosen = [...best.keys()].sort((a, b) => left(a) - left(b) || a.localeCompare(b)).slice(0, GROUPS);
+  return causeColumns(samples, change)(chosen.map((name, i) => ({ name, tone: `series-${i + 1}`, of: ({ bandwidths }) => bandwidths?.[name] })));
+}
+
 type Measured = (sample: HistorySample) => number | null | undefined;
 
 /** Lines of what is measured, on the time of the samples with the edge of a change. */

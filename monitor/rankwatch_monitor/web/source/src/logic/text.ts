@@ -149,6 +149,13 @@ export function hertz(value: number | null): string {
   return value === null ? "–" : `${(value / 1e9).toFixed(2)}${THIN}GHz`;
 }
 
+/** Bytes a second in powers of ten, as NCCL's tests have it: "43 GB/s", "1.6 MB/s". */
+export function bandwidth(value: number | null): string {
+  if (value === null) return "–";
+  const [unit, name] = ([[1e9, "GB/s"], [1e6, "MB/s"]] as const).find(([each]) => value >= each) ?? [1e3, "kB/s"];
+  return `${Number((value / unit).toPrecision(value / unit < 10 ? 2 : 3))}${THIN}${name}`;
+}
+
 /** A sentence of the monitor with its milliseconds in two digits, as they vary by more than a third: "5.31 ms" -> "5.3 ms", "60.2 ms" -> "60 ms". */
 export function shortened(sentence: string): string {
   return sentence.replace(/\b(\d+\.\d+) ms\b/g, (_, number: string) => `${Number(number) < 10 ? Number(Number(number).toPrecision(2)) : Math.round(Number(number))} ms`);

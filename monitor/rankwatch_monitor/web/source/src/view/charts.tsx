@@ -6,12 +6,12 @@ import { get } from "../api/client";
 import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { poll } from "../live/poll";
-import { type Cause, causeChart, changeOf, causeOf, consistsOf, goodputChart, heard, type Mark, type NonFinite, nonFinite, scoreAfter, SHORTEST_SCORE, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
+import { bandwidthChart, type Cause, causeChart, changeOf, causeOf, consistsOf, goodputChart, heard, type Mark, type NonFinite, nonFinite, scoreAfter, SHORTEST_SCORE, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
 import { goesOn } from "../logic/verdict";
 import { eventsOf, over } from "../logic/phases";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { celsius, clock, duration, figure, hertz, percent, perSecond, plural, shortened, speedText } from "../logic/text";
+import { bandwidth, celsius, clock, duration, figure, hertz, percent, perSecond, plural, shortened, speedText } from "../logic/text";
 import { zone } from "../logic/zone";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
@@ -62,6 +62,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   const steps = useMemo(() => (windows || !moves ? stepChart(samples.value ?? [], change) : stepsBySpeed(speed!.time, speed!.values)), [samples.value, change, moves, speed]);
   const goodput = useMemo(() => (points === null ? null : goodputChart(job, points, asOf.value, to - job.started_at > 3660)), [points, job.goodput, to - job.started_at > 3660]);
   const cause = useMemo(() => (why.value && windows ? causeOf(why.value) : null), [why.value, windows]);
+  const bandwidths = useMemo(() => bandwidthChart(samples.value ?? [], change), [samples.value, change]);
   const charted = samples.value !== null && steps.time.length > 0;
   const finding = why.value && (why.value.kind !== "unknown" || windows) && <Explanation why={why.value} />;
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
@@ -93,6 +94,14 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
             Goodput <small>share of all time that went into steps that were kept</small>
           </h2>
           <Plot name="Goodput" {...goodput!} format={percent} height={LOW} top={1} fit least={SHORTEST_SHARE} {...axis} />
+        </section>
+      )}
+      {bandwidths !== null && (
+        <section aria-labelledby="bandwidth-time">
+          <h2 id="bandwidth-time">
+            Bandwidth <small>of the process groups furthest below their best; bus bandwidth without the wait for late members</small>
+          </h2>
+          <Plot name="Bandwidth" {...bandwidths} format={bandwidth} height={LOW} {...axis} />
         </section>
       )}
       {points !== null && <ScoreChart points={points} change={change} axis={axis} />}
@@ -261,7 +270,7 @@ function useRead(job: JobSummary, events: string): Read {
       const asked = query(job, chosen);
       // All at once, so that a chart does not move away from the mouse when what stands above it arrives.
       return Promise.allSettled([
-        get<{ samples: HistorySample[] }>(`${path}/history${asked}&brief=true&slowest=true`, ended),
+        get<{ samples: HistorySample[] }>(`${path}/history${asked}&brief=true&slowest=true&bandwidths=true`, ended),
         get<Why>(`${path}/why`, ended),
         get<Trends>(`${path}/trends${asked}`, ended),
       ]).then(([samples, why, trends]) => batch(() => {
