@@ -26,7 +26,8 @@ _ON_PAGE: Final = """() => {
     [text(each.querySelector("dt")), text(each.querySelector("dd")?.firstChild?.nodeType === 3
       ? {innerText: each.querySelector("dd").firstChild.data} : each.querySelector("dd"))]));
   return {
-    state: document.querySelector(".head .state, .verdict > h2 .state")?.textContent.trim() ?? "", title: document.title, facts: facts("dl.facts"),
+    state: document.querySelector(".head .state, .verdict > h2 .state")?.textContent.trim() ?? "",
+    title: document.title, facts: facts("dl.facts"),
     ranks: Object.fromEntries([...document.querySelectorAll(".grid .legend button")].map((each) =>
       [each.innerText.replace(/\\s*\\d+\\s*$/, "").trim(), Number(each.querySelector("b").innerText)])),
   };
