@@ -303,8 +303,11 @@ def _communication() -> Row:
     medians = of_job(names.COMMUNICATION_BANDWIDTH, aggregation="median")
     rates = lines(
         "Bus bandwidth of collectives",
-        "Median over the process groups of a kind, as NCCL's tests count it: of the member that waits least.",
-        [query(f"max by (kind, operation) ({medians})", "{{operation}} of {{kind}}")],
+        "Median over the groups of a kind, and the slowest groups, as NCCL's tests count it: of who waits least.",
+        [
+            query(f"max by (kind, operation) ({medians})", "{{operation}} of {{kind}}"),
+            query(f"max by (group, operation) ({of_job(names.GROUP_BANDWIDTH)})", "{{operation}} of {{group}}"),
+        ],
         unit="Bps",
     )
     slow = lines(

@@ -52,7 +52,8 @@ def window(api: Api, iteration: int, attempt: int, dropped: int) -> None:
             JOB, rank, WORLD, iteration=iteration, first_iteration=8, attempt=attempt, host=f"node-{rank // 4}"
         )
         statistics = dict.fromkeys(("median", "tail", "max", "mean"), compute)
-        add_window(report, iteration, sections={"forward": statistics}, parts=parts)
+        operations = {f"all_reduce dp ({rank % 3})": (0.1, 1000)}
+        add_window(report, iteration, sections={"forward": statistics}, parts=parts, operations=operations)
         gemm = 0.002 if rank == SLOW else 0.001
         add_kernels(report, {"gemm": dict.fromkeys(("min", "median", "tail", "max", "mean"), gemm)})
         lost = report.scope_metrics[0].metrics.add()

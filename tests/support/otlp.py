@@ -98,6 +98,7 @@ def add_window(
     sections: Mapping[str, Mapping[str, float]] | None = None,
     parts: Mapping[str, float] | None = None,
     collectives: Mapping[str, Mapping[str, float]] | None = None,
+    operations: Mapping[str, tuple[float, int]] | None = None,
 ) -> None:
     """Add a window of steps.
 
@@ -108,6 +109,7 @@ def add_window(
         sections: by name and statistic (median, tail, max, mean), in seconds.
         parts: what the closing step was spent on, in seconds.
         collectives: by process group and statistic (busy, exposed, shortest), in seconds.
+        operations: seconds and bytes of one call, by operation and process group.
     """
     if iteration is not None:
         gauge(report, "rankwatch.window.iteration", iteration)
@@ -118,6 +120,11 @@ def add_window(
         gauge(report, "rankwatch.step.part", seconds, rankwatch__part=part)
     for group, reported in (collectives or {}).items():
         _add_statistics(report, "rankwatch.collective", {"rankwatch.group": group}, steps, reported)
+    for name, (seconds, size) in (operations or {}).items():
+        key, metric = {"rankwatch.operation": name}, "rankwatch.collective.operation"
+        _add_statistics(report, metric, key, 1, {"total": seconds, "shortest": seconds})
+        for statistic in ("bytes", "largest", "bus"):
+            gauge(report, f"{metric}.size", size, **key, rankwatch__statistic=statistic)
 
 
 def add_kernels(

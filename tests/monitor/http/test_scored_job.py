@@ -26,7 +26,8 @@ def send(api: Api, job: str, iteration: int) -> None:
         parts = {"data": 0.01, "host": 0.05, "compute": compute, "communication": STEP - 0.06 - compute}
         report = rank_report(job, rank, WORLD, iteration=iteration, host=f"host-{rank // 4}")
         sections = {"forward": {"median": compute, "tail": compute, "max": compute, "mean": compute}}
-        add_window(report, iteration, sections=sections, parts=parts)
+        operations = {f"all_reduce dp ({rank % 3})": (0.1, 1000)}
+        add_window(report, iteration, sections=sections, parts=parts, operations=operations)
         gemm = 0.002 if rank == SLOW else 0.001
         add_kernels(report, {"gemm": {"min": gemm, "median": gemm, "tail": gemm, "max": gemm, "mean": gemm}})
         reports.append(report)

@@ -25,6 +25,7 @@ from rankwatch_monitor.core.events import (
     CollectiveWindow,
     DeviceReading,
     KernelStatistics,
+    OperationWindow,
     Order,
     PolicyChanged,
     RankIdentity,
@@ -54,6 +55,7 @@ WINDOW = WindowReport(
     0.4,
     0.0,
     compared=True,
+    operations={"all_reduce dp": OperationWindow(3, 0.25, 0.001, 3000, 2000, 1500)},
 )
 DEVICE = DeviceReading(
     0.75, 2.0**36, 2.0**37, 61.0, 480.5, 700.0, 1.98e9, 1.98e9, ("sw_power_cap",), {"xid": 1, "ecc_corrected": 0}
@@ -116,7 +118,14 @@ def test_what_is_reported_of_speed_is_recorded_whole() -> None:
     report = EVENTS["report"]
     assert isinstance(report, RankReport)
     assert report.kernels is not None
-    for reported in (WINDOW, DEVICE, *WINDOW.sections.values(), *WINDOW.collectives.values(), *report.kernels.values()):
+    for reported in (
+        WINDOW,
+        DEVICE,
+        *WINDOW.sections.values(),
+        *WINDOW.collectives.values(),
+        *WINDOW.operations.values(),
+        *report.kernels.values(),
+    ):
         defaults = reported._field_defaults
         assert [
             name for name in reported._fields if name in defaults and getattr(reported, name) == defaults[name]
