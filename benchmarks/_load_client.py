@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,8 +19,8 @@ from _load_fleet import Due
 from rankwatch.contract import semconv
 from rankwatch.export.transport import SendResult, SendStatus, interpret
 
-_GZIP_WINDOW: Final = 31
-_FASTEST: Final = 1
+ANSWER_SECONDS: Final = 10.0
+"""After which an answer is not waited for any more."""
 _END: Final = b"\r\n\r\n"
 
 
@@ -55,31 +54,17 @@ class Client:
         url: base address of the monitor.
         connections: as many requests are under way at most.
         done: called with each request and its fate.
-        headers: further ones, the token for instance.
-        gzip: compress bodies.
-        timeout: seconds after which an answer is not waited for any more.
     """
 
-    def __init__(
-        self,
-        url: str,
-        connections: int,
-        done: Done,
-        *,
-        headers: dict[str, str] | None = None,
-        gzip: bool = False,
-        timeout: float = 10.0,
-    ) -> None:
+    def __init__(self, url: str, connections: int, done: Done) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
             raise ValueError(f"{url!r} is not the address of a monitor: write it as http://HOST:PORT")
         self._host, self._port = parts.hostname, parts.port or 80
         lines = [f"POST {parts.path.rstrip('/')}{semconv.OTLP_METRICS_PATH} HTTP/1.1", f"host: {parts.netloc}"]
         lines += ["content-type: application/x-protobuf", "user-agent: rankwatch"]
-        lines += ["content-encoding: gzip"] if gzip else []
-        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         self.head = "\r\n".join(lines).encode()
-        self.gzip, self.timeout, self.done = gzip, timeout, done
+        self.done = done
         self.counts = Counts()
         self.connections = connections
         self._idle: list[_Connection] = []
@@ -112,7 +97,7 @@ class Client:
 
     def expire(self, now: float) -> None:
         """Give up requests whose answer is overdue."""
-        for connection in [c for c in self._busy if now - c.began > self.timeout]:
+        for connection in [c for c in self._busy if now - c.began > ANSWER_SECONDS]:
             connection.fail("no answer in time")
 
     async def close(self) -> None:
@@ -123,13 +108,6 @@ class Client:
         await asyncio.gather(*self._opening, return_exceptions=True)
         for connection in [*self._idle, *self._busy]:
             connection.close()
-
-    def compressed(self, body: bytes) -> bytes:
-        """The body as it is to be sent."""
-        if not self.gzip:
-            return body
-        packer = zlib.compressobj(_FASTEST, zlib.DEFLATED, _GZIP_WINDOW)
-        return packer.compress(body) + packer.flush()
 
     def finished(self, connection: _Connection, request: Due, answer: SendResult, *, usable: bool) -> None:
         """A connection has done its work, and takes what waits."""
@@ -152,7 +130,7 @@ class Client:
         loop = asyncio.get_running_loop()
         try:
             opening = loop.create_connection(lambda: _Connection(self), self._host, self._port)
-            _, connection = await asyncio.wait_for(opening, self.timeout)
+            _, connection = await asyncio.wait_for(opening, ANSWER_SECONDS)
         except (OSError, TimeoutError) as error:
             reason = (getattr(error, "strerror", None) or "no connection in time").lower()
             # What waits would meet the same; it is reported so now, since no connection may ever come free for it.
@@ -183,7 +161,7 @@ class _Connection(asyncio.Protocol):
         """Write a request."""
         assert self._transport is not None
         client, counts = self._client, self._client.counts
-        body = client.compressed(request.body)
+        body = request.body
         self._request, self.began = request, time.monotonic()
         counts.requests += 1
         counts.sent += request.ranks

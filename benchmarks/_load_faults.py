@@ -1,23 +1,10 @@
-"""Faults of emulated ranks, by a schedule, and how soon the monitor reports them.
+"""Hangs of emulated ranks, by a schedule, and how soon the monitor reports them.
 
-How this works
---------------
-A fault is written as ``rank=17,at=30,kind=hang``: at the 30th second, of rank 17, in job 0 unless ``job=`` states
-otherwise. What is measured begins when the monitor *could* know by its limit:
-
-=========  ==============================================  ============================================================
-kind       what is emulated                                measured from, to
-=========  ==============================================  ============================================================
-hang       the rank stays in its step and the others wait  the section ``step`` has been open for its limit, an incident
-silent     its telemetry is cut; it trains on              its last report is as old as the limit, an incident
-slow       its own work takes ``by=`` (1.2) times as long  the fault itself, the rank is named as a straggler
-replaced   another process reports for the rank; without   the fault itself, the job shows its new attempt (nothing is
-           ``rank=`` for all of the job, one attempt on    measured of a single rank: no alarm is what is wanted)
-dies       nothing comes of the job any more               its last report is as old as the limit, the job is lost
-=========  ==============================================  ============================================================
-
-The ranks of a hung job know its limits where a launcher has handed them down: with ``wake=1`` all of them report
-when the limit is passed, spread as large jobs spread their news and by the 0.2 s for which a Collector gathers.
+A hang is written as ``rank=17,at=30,kind=hang``: from the 30th second on rank 17 stays in its step and the others wait
+for it, in job 0 unless ``job=`` states otherwise. What is measured begins when the monitor *could* know by its limit:
+once the section ``step`` has been open for that long. The ranks of a hung job know its limits where a launcher has
+handed them down: with ``wake=1`` all of them report when the limit is passed, spread as large jobs spread their news
+and by the 0.2 s for which a Collector gathers.
 """
 
 from __future__ import annotations
@@ -27,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import numpy as np
@@ -37,7 +24,6 @@ from _load_measure import Api
 from rankwatch.contract.intervals import burst_spread
 from rankwatch.contract.semconv import STEP_SECTION
 
-KINDS: Final = ("hang", "silent", "slow", "replaced", "dies")
 GATHERED: Final = 0.2
 """Seconds for which a Collector's batch processor gathers by default."""
 LOOK: Final = 0.05
@@ -45,56 +31,49 @@ LOOK: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """One fault of the schedule."""
+class Hang:
+    """One hang of the schedule."""
 
-    kind: str
     at: float
-    rank: int | None = None
+    rank: int
     job: int = 0
-    by: float = 1.2
     wake: bool = False
 
 
-def parse(text: str) -> Fault:
+def parse(text: str) -> Hang:
     """Read ``rank=17,at=30,kind=hang``.
 
     Raises:
         ValueError: it makes no sense; the text states why.
     """
     pairs = dict(part.strip().partition("=")[::2] for part in text.split(",") if part.strip())
-    unknown = pairs.keys() - {"kind", "at", "rank", "job", "by", "wake"}
-    if unknown:
-        raise ValueError(f"fault {text!r} has {', '.join(sorted(unknown))}: use kind, at, rank, job, by, wake")
-    kind = pairs.get("kind", "")
-    if kind not in KINDS:
-        raise ValueError(f"fault {text!r} is of kind {kind!r}: use one of {', '.join(KINDS)}")
-    if kind in ("hang", "silent", "slow") and "rank" not in pairs:
-        raise ValueError(f"fault {text!r} names no rank: write rank=17,at=30,kind={kind}")
+    if unknown := pairs.keys() - {"kind", "at", "rank", "job", "wake"}:
+        raise ValueError(f"fault {text!r} has {', '.join(sorted(unknown))}: use kind, at, rank, job, wake")
+    if pairs.get("kind") != "hang" or "rank" not in pairs:
+        raise ValueError(f"fault {text!r} is not the hang of a rank: write rank=17,at=30,kind=hang")
     try:
-        rank = int(pairs["rank"]) if "rank" in pairs else None
-        at, job, by = float(pairs.get("at", 30)), int(pairs.get("job", 0)), float(pairs.get("by", 1.2))
+        at, rank, job = float(pairs.get("at", 30)), int(pairs["rank"]), int(pairs.get("job", 0))
     except ValueError:
-        raise ValueError(f"fault {text!r} has a value that is no number: write rank=17,at=30,kind={kind}") from None
-    return Fault(kind, at, rank, job, by, pairs.get("wake", "0") not in ("0", ""))
+        raise ValueError(f"fault {text!r} has a value that is no number: write rank=17,at=30,kind=hang") from None
+    return Hang(at, rank, job, pairs.get("wake", "0") not in ("0", ""))
 
 
 @dataclass(slots=True)
 class Detection:
-    """What came of a fault."""
+    """What came of a hang."""
 
-    fault: Fault
+    hang: Hang
     seconds: float | None = None
-    """From the moment the limit was passed; None: it was not found, or there was nothing to find."""
+    """From the moment the limit was passed; None: it was not found."""
     printed: str = ""
 
 
 @dataclass
 class Schedule:
-    """Applies faults to a fleet at their time, and looks for the reports of each on its own thread."""
+    """Applies hangs to a fleet at their time, and looks for the reports of each on its own thread."""
 
     fleet: Fleet
-    faults: list[Fault]
+    hangs: list[Hang]
     make_api: Callable[[], Api]
     limit: float = 10.0
     """Seconds: the limit of the section ``step`` that the jobs of a hang are given."""
@@ -102,18 +81,18 @@ class Schedule:
     """Seconds after the limit for which a detection is waited for."""
     detections: list[Detection] = field(default_factory=list)
     threads: list[threading.Thread] = field(default_factory=list)
-    _pending: list[Fault] = field(default_factory=list)
+    _pending: list[Hang] = field(default_factory=list)
     _limited: set[int] = field(default_factory=set)
     _woken: list[tuple[float, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._pending = sorted(self.faults, key=lambda fault: fault.at)
+        self._pending = sorted(self.hangs, key=lambda hang: hang.at)
         jobs, ranks = self.fleet.shape.jobs, self.fleet.shape.ranks_a_job
         self._spread = GATHERED + burst_spread(ranks)
-        for fault in self.faults:
-            if not 0 <= fault.job < jobs or (fault.rank is not None and not 0 <= fault.rank < ranks):
+        for hang in self.hangs:
+            if not (0 <= hang.job < jobs and 0 <= hang.rank < ranks):
                 there = f"there are jobs 0 to {jobs - 1} with ranks 0 to {ranks - 1}"
-                raise ValueError(f"fault of rank {fault.rank} in job {fault.job}: {there}")
+                raise ValueError(f"fault of rank {hang.rank} in job {hang.job}: {there}")
 
     def tick(self, elapsed: float) -> None:
         """Do what is due after so many seconds of the run; on the generator's thread."""
@@ -125,46 +104,24 @@ class Schedule:
             mine = np.flatnonzero(self.fleet.job_S == due[1])
             self.fleet.due_S[mine] = now + np.random.default_rng().random(len(mine)) * self._spread
 
-    def apply(self, fault: Fault) -> Detection:
-        """Let a fault happen now."""
+    def apply(self, hang: Hang) -> None:
+        """Let a rank hang now."""
         fleet, now = self.fleet, time.monotonic()
-        job = fleet.jobs[fault.job]
-        detection = Detection(fault)
+        job, detection = fleet.jobs[hang.job], Detection(hang)
         self.detections.append(detection)
-        if fault.kind == "hang" and fault.rank is not None:
-            job.hung_at = now
-            job.hung_ranks = {fault.rank}
-            entered = job.began + (now - job.began) // fleet.shape.step_seconds * fleet.shape.step_seconds
-            if fault.wake:
-                self._woken.append((entered + self.limit + 0.005, fault.job))
-            self._watch(detection, job.id, lambda _: entered + self.limit, self._incident)
-        elif fault.kind == "silent" and fault.rank is not None:
-            fleet.silent.add((fault.job, fault.rank))
-            last = float(fleet.last_S[self._sender(fault.job, fault.rank)])
-            self._watch(detection, job.id, lambda api: last + _silence(api, job.id), self._incident)
-        elif fault.kind == "slow" and fault.rank is not None:
-            fleet.factors[fault.job, fault.rank] = fault.by
-            rank = fault.rank
-            self._watch(detection, job.id, lambda _: now, lambda api, name, _: _straggler(api, name, rank))
-        elif fault.kind == "replaced":
-            fleet.restart(fault.job, fault.rank)
-            if fault.rank is None:
-                attempt = job.attempt
-                self._watch(detection, job.id, lambda _: now, lambda api, name, _: _attempt(api, name, attempt))
-        elif fault.kind == "dies":
-            fleet.end(fault.job)
-            last = float(fleet.last_S[fleet.job_S == fault.job].max())
-            self._watch(
-                detection, job.id, lambda api: last + _silence(api, job.id), lambda api, name, _: _lost(api, name)
-            )
-        return detection
+        job.hung_at, job.hung_ranks = now, {hang.rank}
+        entered = job.began + (now - job.began) // fleet.shape.step_seconds * fleet.shape.step_seconds
+        if hang.wake:
+            self._woken.append((entered + self.limit + 0.005, hang.job))
+        watch = threading.Thread(target=self._watch, args=(detection, job.id, entered + self.limit), daemon=True)
+        watch.start()
+        self.threads.append(watch)
 
     def prepare(self) -> None:
         """Give the jobs that are to hang their limit, once the monitor knows them; blocks until it does."""
         api = self.make_api()
-        for fault in self.faults:
-            if fault.kind == "hang":
-                self.set_limit(api, fault.job)
+        for hang in self.hangs:
+            self.set_limit(api, hang.job)
 
     def set_limit(self, api: Api, job: int) -> None:
         """Set the limit of a job's step; tries until the monitor knows the job."""
@@ -181,54 +138,14 @@ class Schedule:
         for thread in self.threads:
             thread.join(self.patience)
 
-    def _sender(self, job: int, rank: int) -> int:
-        return next(i for i, (of, ranks) in enumerate(self.fleet.members) if of == job and rank in ranks)
-
-    def _incident(self, api: Api, job: str, seen: set[str]) -> str | None:
-        reported = api.get(f"/jobs/{quote(job)}/incidents")
-        fresh = [each for each in (reported or {"incidents": []})["incidents"] if each["id"] not in seen]
-        return str(fresh[-1]["reason"]) if fresh else None
-
-    def _watch(
-        self,
-        detection: Detection,
-        job: str,
-        passed: Callable[[Api], float],
-        look: Callable[[Api, str, set[str]], str | None],
-    ) -> None:
-        def watch() -> None:
-            api = self.make_api()
-            known = api.get(f"/jobs/{quote(job)}/incidents") or {"incidents": []}
-            seen = {each["id"] for each in known["incidents"]}
-            limit_at = passed(api)
-            # Looking is load, too: it begins shortly before there can be something to see.
-            time.sleep(max(0.0, limit_at - 1.0 - time.monotonic()))
-            while (now := time.monotonic()) < limit_at + self.patience:
-                if (printed := look(api, job, seen)) is not None:
-                    detection.seconds, detection.printed = time.monotonic() - limit_at, printed
-                    return
-                time.sleep(LOOK * random.uniform(0.9, 1.1) if now - limit_at < 10 else 10 * LOOK)
-
-        thread = threading.Thread(target=watch, name=f"watch-{detection.fault.kind}", daemon=True)
-        thread.start()
-        self.threads.append(thread)
-
-
-def _silence(api: Api, job: str) -> float:
-    policy: dict[str, Any] = api.get(f"/jobs/{quote(job)}/policy") or {}
-    return float(policy.get("silence_timeout") or 60.0)
-
-
-def _straggler(api: Api, job: str, rank: int) -> str | None:
-    reported = api.get(f"/jobs/{quote(job)}/stragglers") or {"stragglers": []}
-    return next((str(each["reason"]) for each in reported["stragglers"] if each["rank"] == rank), None)
-
-
-def _attempt(api: Api, job: str, attempt: int) -> str | None:
-    shown = (api.get(f"/jobs/{quote(job)}") or {}).get("attempt", 0)
-    return f"attempt {shown}" if shown >= attempt else None
-
-
-def _lost(api: Api, job: str) -> str | None:
-    reported = api.get(f"/jobs/{quote(job)}") or {}
-    return str(reported["reason"] or reported["state"]) if reported.get("state") == "lost" else None
+    def _watch(self, detection: Detection, job: str, limit_at: float) -> None:
+        api = self.make_api()
+        seen = {each["id"] for each in api.incidents(quote(job))}
+        # Looking is load, too: it begins shortly before there can be something to see.
+        time.sleep(max(0.0, limit_at - 1.0 - time.monotonic()))
+        while (now := time.monotonic()) < limit_at + self.patience:
+            fresh = [each for each in api.incidents(quote(job)) if each["id"] not in seen]
+            if fresh:
+                detection.seconds, detection.printed = time.monotonic() - limit_at, str(fresh[-1]["reason"])
+                return
+            time.sleep(LOOK * random.uniform(0.9, 1.1) if now - limit_at < 10 else 10 * LOOK)

@@ -26,8 +26,6 @@ from rankwatch.export.resource import AttributeValue
 from rankwatch.recording.section_statistics import REPEAT_SECONDS
 
 RANKS_A_NODE: Final = 8
-KERNEL_REPORTS: Final = 300.0
-"""Seconds between two reports of kernels, the policy's default."""
 NOISE: Final = 0.02
 NEVER: Final = -1e18
 _NOISE_POOL: Final = 1 << 16
@@ -43,7 +41,6 @@ class Shape:
     interval: float = 5.0
     """Seconds between two reports of a rank."""
     step_seconds: float = 2.5
-    kernels: bool = False
     name: str = "emulated"
     hurried: bool = False
     """Report as soon as the last report was answered, and pretend that the interval has passed: the content of reports
@@ -114,11 +111,6 @@ class Fleet:
         self._later_S = np.random.default_rng(2).random(count) * window_spread(shape.ranks_a_job)
         self.steps_S = np.full(count, NEVER)
         """When each last reported the durations of finished sections; the first time is spread like all rare things."""
-        self.kernels_S = np.full(count, NEVER)
-        self.silent: set[tuple[int, int]] = set()
-        """Job and rank that send nothing any more."""
-        self.factors: dict[tuple[int, int], float] = {}
-        """Job and rank that work slower than the others, by which factor."""
         self.started = {job: time.time() - 60.0 for job in range(shape.jobs)}
         self._restarted: dict[tuple[int, int], float] = {}
         self._pattern_S: list[tuple[tuple[int, ...], ...]] = []
@@ -162,8 +154,6 @@ class Fleet:
         """Make all rows now, so that none is made while something is measured."""
         kinds = [Kind(), Kind(steps=True), Kind(steps=True, news=True), Kind(steps=True, window=True)]
         kinds += [Kind(steps=True, window=True, news=True)]
-        if self.shape.kernels:
-            kinds += [kind._replace(kernels=True) for kind in kinds if kind.window]
         if self._histograms:
             kinds += [kind._replace(steps=False) for kind in kinds[2:]]
         for sender in {pattern: sender for sender, pattern in enumerate(self._pattern_S)}.values():
@@ -191,11 +181,13 @@ class Fleet:
                     break
         return list(self.requests(chosen, now))
 
-    def requests(self, senders: Sequence[int], now: float, *, ended: bool = False) -> Iterator[Due]:
-        """Reports of ``senders`` of this moment; their next ones are due an interval later."""
+    def requests(
+        self, senders: Sequence[int], now: float, *, ended: bool = False, content: Kind | None = None
+    ) -> Iterator[Due]:
+        """Reports of ``senders`` of this moment, of what is due or of a ``content``; the next are an interval later."""
         groups: dict[tuple[object, Kind], list[int]] = {}
         for sender in senders:
-            kind = self._kind(sender, self._moment(sender, now))._replace(ended=ended)
+            kind = (content or self._kind(sender, self._moment(sender, now)))._replace(ended=ended)
             groups.setdefault((self._pattern_S[sender], kind), []).append(sender)
         interval = 0.0 if self.shape.hurried else self.shape.interval
         for (_, kind), of_kind in groups.items():
@@ -209,8 +201,6 @@ class Fleet:
                     self.news_S[sender] = moment
                 if kind.steps:
                     self.steps_S[sender] = moment
-                if kind.kernels:
-                    self.kernels_S[sender] = moment
 
     def restart(self, job: int, rank: int | None = None) -> None:
         """A new process for one rank; without ``rank`` for all of a job, which then is one attempt further."""
@@ -222,17 +212,12 @@ class Fleet:
             emulated.began, emulated.first_iteration = time.monotonic(), max(0, iteration)
             emulated.hung_at, emulated.hung_ranks = math.inf, set()
             self.started[job] = moment
-            self.silent = {each for each in self.silent if each[0] != job}
         else:
             self._restarted[job, rank] = moment
         for sender in np.flatnonzero(self.job_S == job).tolist():
             if rank is None or rank in self.members[sender][1]:
                 self._pattern_S[sender], self._identity_S[sender] = self._identify(sender)
                 self.news_S[sender] = NEVER
-
-    def end(self, job: int) -> None:
-        """Nothing comes of this job any more."""
-        self.due_S[self.job_S == job] = np.inf
 
     def _moment(self, sender: int, now: float) -> float:
         """The moment in the training of a sender's job of which it reports."""
@@ -251,8 +236,7 @@ class Fleet:
         at, before = self._iteration(job, now - later), self._iteration(job, float(self.last_S[sender]) - later)
         window = at // self.pace.stride > max(before, job.first_iteration) // self.pace.stride
         news = now - float(self.news_S[sender]) >= REPEAT_SECONDS
-        kernels = self.shape.kernels and window and now - float(self.kernels_S[sender]) >= KERNEL_REPORTS
-        return Kind(steps, window, news, kernels)
+        return Kind(steps, window, news)
 
     def _iteration(self, job: EmulatedJob, now: float) -> int:
         """The last step completed; the one before the first when there is none."""
@@ -261,24 +245,19 @@ class Fleet:
 
     def _made(self, senders: list[int], kind: Kind, now: float) -> Iterator[Due]:
         row = self._row(senders[0], kind)
-        m, k = len(senders), len(row.ends)
+        m, k = len(senders), row.ranks
         ages, counts = np.empty((m, k, len(AGES))), np.empty((m, k, len(COUNTS)), np.int64)
         for i, sender in enumerate(senders):
             ages[i], counts[i] = self._standing(sender, self._moment(sender, now))
         start = random.randrange(_NOISE_POOL - m * k) if m * k < _NOISE_POOL else 0
         factor = np.resize(self._noise[start : start + m * k], (m, k))
-        if self.factors:
-            for i, sender in enumerate(senders):
-                job, ranks = self.members[sender]
-                factor[i] *= [self.factors.get((job, rank), 1.0) for rank in ranks]
         now_ns = time.time_ns()
         identity = np.stack([self._identity_S[sender] for sender in senders])
         rows = row.filled(identity, now_ns, self.last_ns_S[senders], ages, counts, factor)
         self.last_ns_S[senders] = now_ns
         for i, sender in enumerate(senders):
-            reported = self._reported(sender, rows[i].tobytes(), row)
-            if reported[1]:
-                yield Due(sender, *reported, kind, float(self.due_S[sender]), self.jobs[self.members[sender][0]].id)
+            job, ranks = self.members[sender]
+            yield Due(sender, rows[i].tobytes(), len(ranks), kind, float(self.due_S[sender]), self.jobs[job].id)
 
     def _standing(self, sender: int, now: float) -> tuple[list[float], npt.NDArray[np.int64]]:
         job_index, ranks = self.members[sender]
@@ -295,15 +274,6 @@ class Fleet:
             if rank in job.hung_ranks:
                 counts[place, 1] = 1
         return ages, counts
-
-    def _reported(self, sender: int, body: bytes, row: Row) -> tuple[bytes, int]:
-        """The request without those that send nothing, and how many reports are left in it."""
-        job, ranks = self.members[sender]
-        if not self.silent or not any((job, rank) in self.silent for rank in ranks):
-            return body, len(ranks)
-        begins = (0, *row.ends)
-        kept = [body[begins[i] : begins[i + 1]] for i, rank in enumerate(ranks) if (job, rank) not in self.silent]
-        return b"".join(kept), len(kept)
 
     def _row(self, sender: int, kind: Kind) -> Row:
         key = (self._pattern_S[sender], kind)

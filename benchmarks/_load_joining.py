@@ -59,13 +59,13 @@ _END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 
 
-def plan(fleet: Fleet, url: str, token: str, within: float) -> dict[str, Any]:
+def plan(fleet: Fleet, url: str, within: float) -> dict[str, Any]:
     """What the process has to know, as JSON."""
     parts, world = urlsplit(url), fleet.shape.ranks_a_job
     return {
         "host": parts.hostname or "127.0.0.1",
         "port": parts.port or 80,
-        "headers": common_headers(parts.netloc, token),
+        "headers": common_headers(parts.netloc),
         "within": within,
         "launchers": [[fleet.jobs[job].id, ranks.start, ranks.stop, world] for job, ranks in fleet.members],
     }
@@ -74,11 +74,11 @@ def plan(fleet: Fleet, url: str, token: str, within: float) -> dict[str, Any]:
 class Joining:
     """The process of the launchers of a fleet. They begin with :meth:`start` and end with :meth:`figures`."""
 
-    def __init__(self, fleet: Fleet, url: str, token: str = "", within: float = JOIN_SECONDS) -> None:
+    def __init__(self, fleet: Fleet, url: str, within: float = JOIN_SECONDS) -> None:
         pipe = subprocess.PIPE
         end = partial(_service.end_with, os.getpid())
         self._process = subprocess.Popen([sys.executable, __file__], stdin=pipe, stdout=pipe, preexec_fn=end)
-        self._write(json.dumps(plan(fleet, url, token, within)).encode())
+        self._write(json.dumps(plan(fleet, url, within)).encode())
 
     def start(self) -> None:
         """Let them begin, once all requests are written."""
@@ -312,14 +312,13 @@ class Crowd:
         }
 
     def _figures(self) -> dict[str, Any]:
-        none = [float("nan")]
         return {
             "emulated launchers": len(self.launchers),
             "launchers lost": len(self.launchers) - self._reported,
-            "registered after it was due, s": _table.spread(self._registered or none),
-            "registration from its connect, s": _table.spread(self._seconds[REGISTER] or none),
-            "started ranks from their connect, s": _table.spread(self._seconds[REPORT] or none),
-            "connected later than due, s": _table.spread(self._behind or none),
+            "registered after it was due, s": _table.spread(self._registered),
+            "registration from its connect, s": _table.spread(self._seconds[REGISTER]),
+            "started ranks from their connect, s": _table.spread(self._seconds[REPORT]),
+            "connected later than due, s": _table.spread(self._behind),
             **self._joined,
             "launchers' answers": dict(sorted(self.statuses.items())),
         }

@@ -189,11 +189,10 @@ def poll_path(name: str, after: int) -> str:
     return f"directives?after={after}&node={name}&wait={POLL_SECONDS:g}"
 
 
-def common_headers(netloc: str, token: str) -> str:
+def common_headers(netloc: str) -> str:
     """What each request of a launcher has in its head."""
     headers = f"host: {netloc}\r\nuser-agent: python-requests/2\r\naccept-encoding: gzip, deflate\r\n"
-    headers += "accept: */*\r\nconnection: keep-alive\r\n"
-    return headers + (f"authorization: Bearer {token}\r\n" if token else "")
+    return headers + "accept: */*\r\nconnection: keep-alive\r\n"
 
 
 def request(method: str, job: str, path: str, headers: str, body: bytes = b"") -> bytes:
@@ -208,12 +207,12 @@ def request(method: str, job: str, path: str, headers: str, body: bytes = b"") -
 class Launchers:
     """The launchers of all jobs of a fleet."""
 
-    def __init__(self, fleet: Fleet, url: str, limit: float, token: str = "") -> None:
+    def __init__(self, fleet: Fleet, url: str, limit: float) -> None:
         """Prepare; ``limit`` is that of the section ``step`` in jobs that hang, in seconds."""
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
         self._fleet, self._limit, self.tally = fleet, limit, Tally()
-        self._headers = common_headers(parts.netloc, token)
+        self._headers = common_headers(parts.netloc)
         self.nodes = [
             Node(node_name(number), job, ranks, iter([self._line() for _ in range(3)]))
             for number, (job, ranks) in enumerate(fleet.members)
@@ -346,10 +345,10 @@ class Launchers:
                 pulse_age=0.1,
                 iteration=job.first_iteration + int(trained / step),
                 progress=1000,
-                open_sections={"step": age, "backward": age - step / 2},
+                open_sections={"step": age, "backward": max(0.0, age - step / 2)},
                 idle=now - job.began,
                 uses_sections=True,
-                quiet=age - step / 2,
+                quiet=max(0.0, age - step / 2),
             )
             for local, rank in enumerate(node.ranks)
         )

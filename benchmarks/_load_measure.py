@@ -6,8 +6,6 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -79,12 +77,10 @@ def rows(database: Path) -> int:
 class Api:
     """A monitor's API as the benchmark asks it; each thread wants one of its own."""
 
-    def __init__(self, url: str, token: str = "") -> None:
+    def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         self._session = requests.Session()
         self._session.trust_env = False
-        if token:
-            self._session.headers["authorization"] = f"Bearer {token}"
 
     def get(self, path: str, timeout: float = 30.0) -> Any:
         """The JSON of a path below ``/api/v1``; None when it is not there, or the monitor does not answer."""
@@ -93,6 +89,11 @@ class Api:
         except requests.RequestException:
             return None
         return answer.json() if answer.ok else None
+
+    def incidents(self, job: str) -> list[dict[str, Any]]:
+        """The incidents of a job, the newest first; none while the monitor does not answer."""
+        found: list[dict[str, Any]] = (self.get(f"/jobs/{job}/incidents") or {"incidents": []})["incidents"]
+        return found
 
     def change_policy(self, job: str, changes: dict[str, Any]) -> bool:
         """Change a job's policy; return whether it was taken."""
@@ -116,38 +117,54 @@ class Api:
         return {fields[0]: float(fields[1]) for fields in own}, len(answer.content)
 
 
-@dataclass
-class Scraper:
-    """Scrapes ``/metrics`` on a thread, as Prometheus would, and keeps what it reports of the monitor itself."""
+class Repeated:
+    """Does something again and again on a thread, from its start to its stop."""
 
-    api: Api
-    every: float = SCRAPE_SECONDS
-    seconds: list[float] = field(default_factory=list)
-    """How long each scrape took."""
-    bytes: int = 0
-    tick_seconds: list[float] = field(default_factory=list)
-    tick_errors: float = 0.0
-    reports: float = 0.0
-    """Reports that the monitor states it took."""
-    failed: int = 0
-    on_scrape: Callable[[], None] | None = None
-
-    def __post_init__(self) -> None:
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
+    def __init__(self, every: float) -> None:
+        self._every, self._stopped = every, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin; the first scrape comes at once."""
+        """Begin; the first time comes at once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Scrape once more and end."""
+        """Wait for what is under way, and end."""
         self._stopped.set()
         self._thread.join(60)
-        self.scrape()
 
-    def scrape(self) -> None:
-        """Scrape once."""
+    def once(self) -> None:
+        """What is done."""
+        raise NotImplementedError
+
+    def _run(self) -> None:
+        while True:
+            self.once()
+            if self._stopped.wait(self._every):
+                return
+
+
+class Scraper(Repeated):
+    """Scrapes ``/metrics``, as Prometheus would, and keeps what it reports of the monitor itself."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(SCRAPE_SECONDS)
+        self.api = api
+        self.seconds: list[float] = []
+        """How long each scrape took."""
+        self.bytes = self.failed = 0
+        self.tick_seconds: list[float] = []
+        self.tick_errors = 0.0
+        self.reports = 0.0
+        """Reports that the monitor states it took."""
+
+    def stop(self) -> None:
+        """Scrape once more and end."""
+        super().stop()
+        self.once()
+
+    def once(self) -> None:
+        """Scrape."""
         began = time.monotonic()
         try:
             reported, self.bytes = self.api.metrics()
@@ -158,43 +175,25 @@ class Scraper:
         self.tick_seconds.append(reported[TICK_SECONDS.name])
         self.tick_errors = reported[TICK_ERRORS.name]
         self.reports = reported[INGEST_REPORTS.name]
-        if self.on_scrape is not None:
-            self.on_scrape()
-
-    def _run(self) -> None:
-        while True:
-            self.scrape()
-            if self._stopped.wait(self.every):
-                return
 
 
-class Prober:
-    """Asks ``/readyz`` on a thread, four times a second, as an orchestrator would."""
+class Prober(Repeated):
+    """Asks ``/readyz`` four times a second, as an orchestrator would."""
 
     def __init__(self, url: str) -> None:
+        super().__init__(PROBE_SECONDS)
         self.seconds: list[float] = []
         self.failed = 0
         self._url = f"{url.rstrip('/')}/readyz"
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
+        self._session = requests.Session()
+        self._session.trust_env = False
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Wait for the answer under way, and end."""
-        self._stopped.set()
-        self._thread.join(60)
-
-    def _run(self) -> None:
-        with requests.Session() as session:
-            session.trust_env = False
-            while not self._stopped.wait(PROBE_SECONDS):
-                began = time.monotonic()
-                try:
-                    ready = session.get(self._url, timeout=30).ok
-                except requests.RequestException:
-                    ready = False
-                self.seconds.append(time.monotonic() - began)
-                self.failed += not ready
+    def once(self) -> None:
+        """Ask."""
+        began = time.monotonic()
+        try:
+            ready = self._session.get(self._url, timeout=30).ok
+        except requests.RequestException:
+            ready = False
+        self.seconds.append(time.monotonic() - began)
+        self.failed += not ready

@@ -102,8 +102,7 @@ class Row:
             bodies.append(made[key][0])
             shifted.append((at, made[key][1]))
             at += len(made[key][0])
-        self.ends = np.cumsum([len(body) for body in bodies]).tolist()
-        """Where the report of each rank ends."""
+        self.ranks = len(ranks)
         self.bytes_L: Bytes = np.frombuffer(b"".join(bodies), np.uint8)
         self._reports = shifted
         self.identity_at = np.array(

@@ -13,8 +13,9 @@ import heapq
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
+import _table
 from _load_client import Client, Counts
 from _load_fleet import Due, Fleet
 
@@ -81,6 +82,13 @@ class Generator:
                 expire_at = now + 0.5
             await asyncio.sleep(TURN if self._waits(now) else 0)
 
+    async def run_beside(self, work: Callable[[], None]) -> None:
+        """Send while ``work`` runs on a thread."""
+        working = asyncio.get_running_loop().run_in_executor(None, work)
+        while not working.done():
+            await self.run(0.2)
+        working.result()
+
     def forget(self) -> None:
         """Count again from here on."""
         self.accepted_before += self.client.counts.accepted
@@ -91,6 +99,25 @@ class Generator:
         """Reports that should have been sent by now."""
         fleets = [fleet for fleet in self.fleets if fleet is not None]
         return sum(int((fleet.due_S <= now).sum()) * fleet.shape.ranks_a_request for fleet in fleets)
+
+    def figures(self) -> dict[str, Any]:
+        """What became of the reports."""
+        counts = self.client.counts
+        return {
+            "reports sent": counts.sent,
+            "reports accepted": counts.accepted,
+            "reports lost": sum(self.lost.values()),
+            "lost by reason": dict(self.lost),
+            "reports deferred behind an answer": self.deferred,
+            "reports kept for later": self.waiting_reports,
+            "answers by status": {str(status): count for status, count in sorted(counts.statuses.items())},
+            "requests without an answer": dict(counts.failures),
+            "partly refused": counts.rejected_points[:3],
+            "bytes a report": counts.bytes / counts.sent if counts.sent else None,
+            "reports by content": dict(self.kinds),
+            "answer, s": _table.spread(counts.answer_seconds),
+            "answer from when it was due, s": _table.spread(counts.due_seconds),
+        }
 
     async def drain(self, seconds: float = 10.0) -> None:
         """Wait for the answers to what is under way."""

@@ -78,8 +78,6 @@ class Job:
 
     def __init__(self, arm: Arm, ranks: int, folder: Path, launcher: subprocess.Popen[bytes], mark: str) -> None:
         self.arm, self.ranks, self.folder, self.launcher, self.mark = arm, ranks, folder, launcher, mark
-        self.shared: set[Path] = set()
-        """Shared memory that it was seen to use."""
         self._struck = 0
 
     def recover_from(self, kind: str) -> Recovery:
@@ -113,13 +111,6 @@ class Job:
             evidence=evidence,
             timeline=timeline,
         )
-
-    def finish(self) -> None:
-        """Have the ranks leave by themselves, so that the launcher can too."""
-        self.shared |= _shared_memory(self.mark)
-        (self.folder / "finish").touch()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.launcher.wait(20)
 
     def _until(self, what: str, look: Any) -> int:
         try:
@@ -185,19 +176,20 @@ class Job:
 
 
 @contextlib.contextmanager
-def job(arm: Arm, ranks: int, folder: Path) -> Iterator[Job]:
-    """A job of an arm, from its start to the end of everything that it started."""
+def launched(
+    arm: Arm, ranks: int, folder: Path, script: Path, *flags: str
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A launcher that runs a script, and the mark of all it starts; nothing of it is left at the end."""
     folder.mkdir()
     temporary, mark = folder / "tmp", uuid4().hex
     temporary.mkdir()
-    script = [str(SCRIPT), "--folder", str(folder)]
-    command = [*arm.command, "--standalone", "--nproc-per-node", str(ranks), "--max-restarts", "20", *script]
+    command = [*arm.command, "--standalone", "--nproc-per-node", str(ranks), *flags, str(script)]
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     own = {MARK: mark, "TMPDIR": str(temporary), "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
     own[_service.TOKEN_VARIABLE] = _service.TOKEN
     with (folder / "log").open("wb") as log:
         launcher = subprocess.Popen(
-            [*command, "--instrument", arm.instrument],
+            [*command, "--folder", str(folder), "--instrument", arm.instrument],
             env=inherited | own | arm.environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -205,12 +197,16 @@ def job(arm: Arm, ranks: int, folder: Path) -> Iterator[Job]:
             start_new_session=True,
             preexec_fn=functools.partial(_service.end_with, os.getpid()),
         )
-    running = Job(arm, ranks, folder, launcher, mark)
+    shared: set[Path] = set()
     try:
-        yield running
-        running.finish()
+        yield launcher, mark
+        # The ranks leave by themselves, so that the launcher can too.
+        shared = _shared_memory(mark)
+        (folder / "finish").touch()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            launcher.wait(20)
     finally:
-        running.shared |= _shared_memory(mark)
+        shared |= _shared_memory(mark)
         if launcher.poll() is None:
             launcher.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -221,8 +217,15 @@ def job(arm: Arm, ranks: int, folder: Path) -> Iterator[Job]:
         with contextlib.suppress(TimeoutError):
             _service.wait_for("nothing to be left", lambda: not marked(mark) or None, 3.0)
         end_marked(mark)
-        for file in running.shared:
+        for file in shared:
             file.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def job(arm: Arm, ranks: int, folder: Path) -> Iterator[Job]:
+    """A job of an arm, from its start to the end of everything that it started."""
+    with launched(arm, ranks, folder, SCRIPT, "--max-restarts", "20") as (launcher, mark):
+        yield Job(arm, ranks, folder, launcher, mark)
 
 
 def marked(mark: str) -> dict[int, str]:

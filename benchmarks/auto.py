@@ -9,10 +9,11 @@ what counts is how many microseconds a step costs more, because that does not gr
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
+
+import _table
 
 CHILD = """
 import json, sys, time
@@ -50,11 +51,12 @@ def seconds_a_step(kind: str, width: int, steps: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--width", type=int, default=256, help="of the model's eight layers")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--turns", type=int, default=5)
-    options = parser.parse_args()
+    options = _table.arguments(
+        __doc__,
+        width=(256, "of the model's eight layers"),
+        steps=(300, "steps of a block"),
+        turns=(5, "processes each"),
+    )
     measured: dict[str, list[float]] = {"plain": [], "auto": []}
     for _ in range(options.turns):
         for kind, seconds in measured.items():

@@ -8,7 +8,7 @@ faults whose first culprit is right (or where rightly no rank is named), ``named
 right ranks and cause; latency is from the fault to the incident, in seconds and, in the last column, as a share of the
 goal, max(10 s, 5 steps).
 
-Then a job in good health (``_month.py``: noise, checkpoints, evaluation, compilation, data stalls, relaunches, nodes
+Then a job in good health (``month.py``: noise, checkpoints, evaluation, compilation, data stalls, relaunches, nodes
 that are replaced, clocks that are wrong) is judged for hangs and for stragglers at once: ``--days`` with 8 ranks,
 ``--large-days`` with ``--large`` of them. No hang may be stated; false stragglers count against ``budget``, which is
 what ``straggler_alarms_per_day`` allows in that time. ``MB 1/5`` to ``MB 5/5`` is the memory of the whole process as
@@ -26,9 +26,9 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-import _month  # it adds tests/ to the path, where the simulator is
-import _table
+import _table  # it adds tests/ to the path, where the simulator is
 
+from support.simulator import month
 from support.simulator.outcome import Outcome, evaluate
 from support.simulator.plan import Fault, FaultKind, Plan
 from support.simulator.scene import Scene
@@ -71,19 +71,18 @@ def row(outcomes: list[tuple[Plan, Outcome]]) -> dict[str, float]:
     """One line of the table."""
     findings = [(plan, finding) for plan, outcome in outcomes for finding in outcome.findings]
     found = [(plan, each) for plan, each in findings if each.latency is not None]
-    nan = float("nan")
     late = [each.latency for _, each in found if each.latency is not None]
     share = [(each.latency or 0.0) / max(10.0, 5 * plan.step) for plan, each in found]
     return {
         "scenes": len(outcomes),
-        "found %": 100 * len(found) / len(findings) if findings else nan,
-        "first %": 100 * sum(each.first_right for _, each in findings) / len(findings) if findings else nan,
-        "all %": 100 * sum(each.right for _, each in findings) / len(findings) if findings else nan,
+        "found %": 100 * _table.share(len(found), len(findings)),
+        "first %": 100 * _table.share(sum(each.first_right for _, each in findings), len(findings)),
+        "all %": 100 * _table.share(sum(each.right for _, each in findings), len(findings)),
         "false": sum(len(outcome.false_alarms) for _, outcome in outcomes),
         "suspicions": sum(outcome.suspicions for _, outcome in outcomes),
-        "p50 s": _table.percentile(late, 0.5) if late else nan,
-        "max s": max(late, default=nan),
-        "p50/goal": _table.percentile(share, 0.5) if share else nan,
+        "p50 s": _table.percentile(late, 0.5),
+        "max s": max(late, default=float("nan")),
+        "p50/goal": _table.percentile(share, 0.5),
     }
 
 
@@ -92,18 +91,18 @@ def months(days: float, large: int, large_days: float) -> dict[str, dict[str, fl
     rows = {}
     for world, length in ((SMALL, days), (large, large_days)):
         if length:
-            judged = _month.play(_month.healthy(world, length))
+            judged = month.play(month.healthy(world, length))
             rows[f"{world} ranks"] = month_row(length, judged)
             sys.stderr.write(f"{length:g} days of {world} ranks took {judged.cpu:.0f} s of CPU time\n")
             if judged.outcome.false_alarms or judged.named:
                 sys.stderr.write(f"named {sorted(judged.named)}; {judged.outcome.false_alarms[:5]}\n")
     if rows:
-        judged = _month.sick(_month.healthy(SMALL, SICK_DAYS), rank=3, dose=0.1)
+        judged = month.sick(month.healthy(SMALL, SICK_DAYS), rank=3, dose=0.1)
         rows["not healthy"] = month_row(SICK_DAYS, judged)
     return rows
 
 
-def month_row(days: float, judged: _month.Judged) -> dict[str, float]:
+def month_row(days: float, judged: month.Judged) -> dict[str, float]:
     """One line of the second table."""
     outcome = judged.outcome
     return {
@@ -137,23 +136,14 @@ def main() -> None:
         rows[str(kind)] = row(outcomes)
         for seed, (_, outcome) in enumerate(outcomes):
             wrong += [{"seed": seed, **fault} for fault in outcome.to_json()["faults"] if not fault["right"]]
-    _table.report(rows, "fault", asked.json)
+    _table.head()
+    _table.show(rows, "fault")
     for each in wrong[:20]:
         print(f"not right: {json.dumps(each)[:400]}")
     healthy = months(asked.days, asked.large, asked.large_days)
     if healthy:
-        _print(healthy)
-        if asked.json is not None:
-            whole = json.loads(asked.json.read_text())
-            asked.json.write_text(json.dumps(whole | {"in_good_health": healthy}, indent=2) + "\n")
-
-
-def _print(rows: dict[str, dict[str, float]]) -> None:
-    heads = list(next(iter(rows.values())))
-    width = max(len("in good health"), *map(len, rows))
-    print(f"\n{'in good health':<{width}}  " + "  ".join(f"{head:>10}" for head in heads))
-    for name, figures in rows.items():
-        print(f"{name:<{width}}  " + "  ".join(f"{figures[head]:>10.4g}" for head in heads))
+        _table.show(healthy, "in good health")
+    _table.write(asked.json, figures=rows, in_good_health=healthy)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ trouble; *unknown*: nobody is named; *wrong*: another rank is named, or a health
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -26,8 +25,6 @@ from typing import Any
 from uuid import uuid4
 
 import _table
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from rankwatch_launcher.diagnose import find
 from support.ports import free_port
@@ -72,18 +69,8 @@ def command(start: str, ranks: int, port: int, script: Path, folder: Path) -> li
         return [python, "-m", "accelerate.commands.launch", *options, str(script)]
     if start == "mpirun":
         options = ["--allow-run-as-root", "--oversubscribe", "-n", number, "-x", "MASTER_ADDR=127.0.0.1"]
-        options += [
-            "-x",
-            f"MASTER_PORT={port}",
-            "-x",
-            MARK,
-            "-x",
-            "TMPDIR",
-            "-x",
-            "PYTHONPATH",
-            "-x",
-            "OMP_NUM_THREADS",
-        ]
+        for name in (f"MASTER_PORT={port}", MARK, "TMPDIR", "PYTHONPATH", "OMP_NUM_THREADS"):
+            options += ["-x", name]
         by_mpi = folder / "by_mpi.py"
         by_mpi.write_text(BY_MPI)
         return ["mpirun", *options, python, str(by_mpi), str(script)]
@@ -205,20 +192,18 @@ def found_jobs() -> set[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], help="scripts whose name holds this")
-    parser.add_argument("--start", action="append", default=[], choices=["torchrun", "spawn", "accelerate", "mpirun"])
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--jobs", type=int, default=1, help="jobs that run beside each other")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    arguments = parser.parse_args()
+    arguments = _table.arguments(
+        __doc__,
+        only=(list[str](), "scripts whose name holds one of these"),
+        start=(["torchrun"], "how they are started", {"choices": ("torchrun", "spawn", "accelerate", "mpirun")}),
+        ranks=(4, "ranks of each"),
+        jobs=(1, "jobs that run beside each other"),
+    )
     # Those with --auto are run without a line of Rankwatch here, as all others call what has no monitor.
     chosen = [s for s in scripts() if not arguments.only or any(part in s.name for part in arguments.only)]
     results = []
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        tasks = [
-            pool.submit(run, s, start, arguments.ranks) for start in arguments.start or ["torchrun"] for s in chosen
-        ]
+        tasks = [pool.submit(run, s, start, arguments.ranks) for start in arguments.start for s in chosen]
         for done in as_completed(tasks):
             result = done.result()
             results.append(result)
@@ -227,8 +212,7 @@ def main() -> None:
                 f"{result['name']:34} {result['start']:10} {result['verdict']:22} {last['verdict']:8} {last['named']} "
             )
             print(line + f"{result['took']} {last['reason']}", flush=True)
-            if arguments.json is not None:
-                arguments.json.write_text(json.dumps({"machine": _table.machine(), "results": results}, indent=1))
+            _table.write(arguments.json, results=results)
     counts = Counter((result["name"].partition("/")[0], result["verdict"]) for result in results)
     print(_table.machine())
     for (kind, verdict), number in sorted(counts.items()):

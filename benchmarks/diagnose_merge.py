@@ -19,8 +19,6 @@ from pathlib import Path
 
 import _table
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
 from monitor.diagnose.scenes import locked, report, stands
 from rankwatch.contract.diagnosis import SeenRank
 from rankwatch.contract.messages import Frame
@@ -55,10 +53,7 @@ def main() -> None:
     print("\n".join(done.stdout.splitlines()[:3]))
     took = f"{seconds:.2f} s, {cpu:.2f} s of CPU"
     print(f"{given.nodes} reports of {given.ranks} ranks ({size / 1e6:.0f} MB): {took}; {_table.machine()}")
-    if given.json:
-        given.json.write_text(
-            json.dumps({"machine": _table.machine(), "nodes": given.nodes, "seconds": seconds, "cpu": cpu})
-        )
+    _table.write(given.json, nodes=given.nodes, seconds=seconds, cpu=cpu)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,7 @@ job; *wrong*: another rank; *unseen*: the machine was too busy to look.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import shutil
 import tempfile
 import time
@@ -59,14 +57,14 @@ def run(kind: str, twin: bool, seconds: float) -> dict[str, Any]:
 
 def main() -> None:
     """Run them all, one after the other."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", default=[], choices=list(SLOW_RANK))
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    given = parser.parse_args()
+    given = _table.arguments(
+        __doc__,
+        only=(list(SLOW_RANK), "kinds", {"choices": list(SLOW_RANK)}),
+        seconds=(30.0, "of a profile"),
+        repeats=(1, "how often each"),
+    )
     results = []
-    for kind in (given.only or list(SLOW_RANK)) * given.repeats:
+    for kind in given.only * given.repeats:
         for twin in (False, True):
             try:
                 results.append(run(kind, twin, given.seconds))
@@ -75,8 +73,7 @@ def main() -> None:
             last = results[-1]
             told = f"{last.get('named', '')} in {last.get('took', '')} s: {last.get('reason', '')}"
             print(f"{kind:8} {'twin' if twin else 'slow'} {last['verdict']:6} {told}", flush=True)
-            if given.json is not None:
-                given.json.write_text(json.dumps({"machine": _table.machine(), "results": results}, indent=1))
+            _table.write(given.json, results=results)
     counts = Counter(("twins" if each["twin"] else "slow", each["verdict"]) for each in results)
     print(_table.machine())
     for (what, verdict), number in sorted(counts.items()):

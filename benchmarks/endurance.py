@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import _service
 import _table
 from _load_client import Client
-from _load_faults import Fault, Schedule
+from _load_faults import Hang, Schedule
 from _load_fleet import Fleet, Shape
 from _load_measure import Api, rows, usage
 from _load_run import Generator
@@ -127,7 +127,7 @@ class Life:
         rank = turn % self.fleet.shape.ranks_a_job
         if kind == "hang":
             self.schedule.set_limit(self._api, job)
-            self.schedule.apply(Fault("hang", elapsed, rank, job))
+            self.schedule.apply(Hang(elapsed, rank, job))
             self._hung = job
             self.happened["hangs"] += 1
         elif kind == "replaced":
@@ -212,18 +212,14 @@ async def endure(seconds: float, shape: Shape, url: str, pid: int, database: Pat
 
 def main() -> int:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write figures and samples here too")
-    parser.add_argument("--hours", type=float, default=0.05, help="how long (default: three minutes)")
-    parser.add_argument("--ranks", type=int, default=2000, help="emulated ranks in four jobs")
-    parser.add_argument("--interval", type=float, default=5.0, help="seconds between a rank's reports")
-    parser.add_argument("--allowed", type=float, default=2.0, help="MiB an hour that still count as flat")
-    parser.add_argument("--check", action="store_true", help="exit with 1 when memory is not flat")
-    asked = parser.parse_args()
-    try:
-        shape = Shape(asked.ranks, JOBS, interval=asked.interval, name="endurance")
-    except ValueError as error:
-        parser.error(str(error))
+    asked = _table.arguments(
+        __doc__,
+        hours=(0.05, "how long (default: three minutes)"),
+        ranks=(2000, "emulated ranks in four jobs"),
+        allowed=(2.0, "MiB an hour that still count as flat"),
+        check=(False, "exit with 1 when memory is not flat"),
+    )
+    shape = Shape(asked.ranks, JOBS, name="endurance")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = stack.enter_context(_service.monitor(folder))
@@ -261,15 +257,13 @@ def show(asked: argparse.Namespace, samples: list[Sample], generator: Generator,
     except ValueError as error:
         print(f"endurance.py: {error}", file=sys.stderr)
         return 2
+    last = (samples[-1].rss, samples[-1].rank_rss, samples[-1].rows, samples[-1].files)
     table = {
-        name: {"an hour": each.slope, "+-": each.margin, "thirds": each.step, "last": last}
-        for (name, each), last in zip(
-            trends.items(),
-            (samples[-1].rss, samples[-1].rank_rss, samples[-1].rows, samples[-1].files),
-            strict=True,
-        )
+        name: {"an hour": each.slope, "+-": each.margin, "thirds": each.step, "last": value}
+        for (name, each), value in zip(trends.items(), last, strict=True)
     }
-    _table.report(table, "emulated ranks", None)
+    _table.head()
+    _table.show(table, "emulated ranks")
     ticks = _table.spread([sample.tick for sample in samples])
     counts = generator.client.counts
     lost = sum(generator.lost.values()) + generator.waiting_reports
@@ -277,15 +271,8 @@ def show(asked: argparse.Namespace, samples: list[Sample], generator: Generator,
     print(f"reports: {counts.sent} sent, {counts.accepted} accepted, {lost} lost or kept; happened: {life.happened}")
     flat = {name: trends[name].flat(asked.allowed) for name in ("monitor, MiB", "real rank, MiB")}
     print("; ".join(f"{name.split(',')[0]}: memory is {'flat' if ok else 'NOT flat'}" for name, ok in flat.items()))
-    if asked.json is not None:
-        held = {
-            "machine": _table.machine(),
-            "trends": {name: each._asdict() for name, each in trends.items()},
-            "flat": flat,
-            "happened": life.happened,
-            "samples": [sample._asdict() for sample in samples],
-        }
-        asked.json.write_text(json.dumps(held, indent=2) + "\n")
+    kept = [sample._asdict() for sample in samples]
+    _table.write(asked.json, trends=table, flat=flat, happened=life.happened, samples=kept)
     return 1 if asked.check and not all(flat.values()) else 0
 
 

@@ -1,6 +1,7 @@
 """A fleet on several monitors that share one PostgreSQL: one of them is killed, cut off or paused.
 
-    python benchmarks/fleet_failover.py [--jobs N] [--ranks-a-job N] [--seconds S] [--json FILE] [kill cut pause]
+    python benchmarks/fleet_failover.py [--jobs N] [--ranks-a-job N] [--seconds S] [--json FILE]
+    [--faults kill cut pause]
 
 Ranks and launchers are *emulated* (``load.py``); monitors, PostgreSQL and nginx with the shipped configuration are
 real. Each fault has a set-up of its own: the fleet runs until every job is evaluated, then one monitor
@@ -20,35 +21,32 @@ hang's own figure includes the reading of incidents through nginx, which tries a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 import tempfile
-import threading
 import time
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import _service
 import _table
 from _load_client import Client
-from _load_faults import Fault, Schedule
+from _load_faults import Hang, Schedule
 from _load_fleet import Fleet, Shape
 from _load_launchers import Launchers
-from _load_measure import Api, usage
+from _load_measure import Api, Repeated, usage
 from _load_run import Generator
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
 from support.nginx import running_nginx
+from support.ports import free_port
 from support.postgres import PostgreSQL, running_postgres
 
 KINDS = ("kill", "cut", "pause")
@@ -83,7 +81,7 @@ def site(folder: Path, name: str, postgres: PostgreSQL, database: str) -> Iterat
     folder.mkdir()
     with ExitStack() as stack:
         # The monitor's own port must be known to the cable, and the cable's port to the monitor.
-        port = _free_port()
+        port = free_port()
         ports = folder / "ports.json"
         command = [sys.executable, str(Path(__file__).with_name("_cable.py")), str(ports)]
         command += [f"127.0.0.1:{port}", f"127.0.0.1:{postgres.port}"]
@@ -91,16 +89,8 @@ def site(folder: Path, name: str, postgres: PostgreSQL, database: str) -> Iterat
         _service.wait_for("the cable", lambda: ports.exists() or None)
         outside, inside = json.loads(ports.read_text())
         url = f"http://127.0.0.1:{outside}"
-        command = [
-            sys.executable,
-            "-m",
-            "rankwatch_monitor",
-            "--no-token",
-            "--port",
-            str(port),
-            "--parent-pid",
-            str(os.getpid()),
-        ]
+        command = [sys.executable, "-m", "rankwatch_monitor", "--no-token", "--port", str(port)]
+        command += ["--parent-pid", str(os.getpid())]
         command += ["--shared-as", name, "--external-url", url, "--ready-file", str(folder / "ready.json")]
         command += ["--database", database.replace(f":{postgres.port}/", f":{inside}/")]
         monitor = stack.enter_context(_service.process(command, folder / "monitor.log"))
@@ -108,51 +98,31 @@ def site(folder: Path, name: str, postgres: PostgreSQL, database: str) -> Iterat
         yield Site(name, url, monitor.pid, cable.pid, Api(url))
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+class Watch(Repeated):
+    """Looks at leases and summaries, as PostgreSQL and the monitors show them."""
 
+    def __init__(self, postgres: PostgreSQL, database: str, sites: list[Site]) -> None:
+        super().__init__(LOOK)
+        self.sites = sites
+        self.connection = postgres.connect(database.rpartition("/")[2])
+        self.blind: set[str] = set()
+        """Monitors that are not asked: they cannot answer."""
+        self.twice: set[str] = set()
+        """Jobs that two monitors claimed at the same time."""
+        self.owners: dict[str, str] = {}
+        """Of each job the monitor whose lease is valid."""
+        self.claims: dict[str, dict[str, int]] = {}
+        """Of each monitor the jobs that it evaluates, with their last step."""
 
-@dataclass
-class Watch:
-    """Looks at leases and summaries on a thread, as PostgreSQL and the monitors show them."""
-
-    postgres: PostgreSQL
-    database: str
-    sites: list[Site]
-    blind: set[str] = field(default_factory=set)
-    """Monitors that are not asked: they cannot answer."""
-    twice: set[str] = field(default_factory=set)
-    """Jobs that two monitors claimed at the same time."""
-    owners: dict[str, str] = field(default_factory=dict)
-    """Of each job the monitor whose lease is valid."""
-    claims: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Of each monitor the jobs that it evaluates, with their last step."""
-
-    def __post_init__(self) -> None:
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End."""
-        self._stopped.set()
-        self._thread.join(60)
-
-    def _run(self) -> None:
-        with self.postgres.connect(self.database.rpartition("/")[2]) as connection:
-            while not self._stopped.wait(LOOK):
-                rows = connection.execute(
-                    "select job_id, owner from leases where ends_at > extract(epoch from clock_timestamp())"
-                )
-                self.owners = dict(rows.fetchall())
-                for each in self.sites:
-                    if each.name not in self.blind:
-                        self.look(each)
+    def once(self) -> None:
+        """Look."""
+        rows = self.connection.execute(
+            "select job_id, owner from leases where ends_at > extract(epoch from clock_timestamp())"
+        )
+        self.owners = dict(rows.fetchall())
+        for each in self.sites:
+            if each.name not in self.blind:
+                self.look(each)
 
     def look(self, at: Site) -> None:
         """Ask a monitor for the jobs that it evaluates itself, and compare them with those of the others."""
@@ -170,38 +140,25 @@ class Watch:
                 self.twice |= {job for job in mine.keys() & theirs if self.owners.get(job) not in (at.name, None)}
 
 
-def arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", metavar="FAULT", help=f"{', '.join(KINDS)}; without any, all of them")
-    parser.add_argument("--jobs", type=int, default=1000)
-    parser.add_argument("--ranks-a-job", type=int, default=64)
-    parser.add_argument("--interval", type=float, default=5.0, help="seconds between two reports of a rank")
-    parser.add_argument("--seconds", type=float, default=60.0, help="length of a cut or pause")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    asked = parser.parse_args()
-    if unknown := set(asked.kinds) - set(KINDS):
-        parser.error(f"no fault {', '.join(sorted(unknown))}: use {', '.join(KINDS)}")
-    asked.kinds = asked.kinds or list(KINDS)
-    return asked
-
-
-def main() -> int:
+def main() -> None:
     """Run each fault and print what came of it."""
-    asked = arguments()
-    found = {kind: asyncio.run(fault(asked, kind)) for kind in asked.kinds}
-    print(_table.machine())
-    print(f"command: {' '.join(sys.argv)}")
+    asked = _table.arguments(
+        __doc__,
+        faults=(list(KINDS), "which of them", {"choices": KINDS}),
+        jobs=(1000, "jobs that do not hang"),
+        ranks_a_job=(64, "emulated ranks of each"),
+        interval=(5.0, "seconds between two reports of a rank"),
+        seconds=(60.0, "length of a cut or pause"),
+    )
+    found = {kind: asyncio.run(fault(asked, kind)) for kind in asked.faults}
+    _table.head()
     for kind, figures in found.items():
         print(kind)
-        for name, value in figures.items():
-            print(f"  {name:<46} {value}")
-    if asked.json is not None:
-        asked.json.write_text(json.dumps({"machine": _table.machine(), "figures": found}, indent=2) + "\n")
-    return 0
+        _table.show_list(figures)
+    _table.write(asked.json, figures=found)
 
 
-async def fault(asked: argparse.Namespace, kind: str) -> dict[str, Any]:
+async def fault(asked: Namespace, kind: str) -> dict[str, Any]:
     """One fault in a set-up of its own."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rankwatch-fleet-")))
@@ -216,7 +173,7 @@ async def fault(asked: argparse.Namespace, kind: str) -> dict[str, Any]:
         return await _play(asked, kind, sites, proxy, watch)
 
 
-async def _play(asked: argparse.Namespace, kind: str, sites: list[Site], proxy: str, watch: Watch) -> dict[str, Any]:
+async def _play(asked: Namespace, kind: str, sites: list[Site], proxy: str, watch: Watch) -> dict[str, Any]:
     ranks = asked.ranks_a_job
     quiet = Fleet(Shape(asked.jobs * ranks, asked.jobs, interval=asked.interval, name="quiet"))
     hanging = Fleet(Shape(3 * HUNG * ranks, 3 * HUNG, interval=asked.interval, name="hanging"))
@@ -245,12 +202,9 @@ async def _play(asked: argparse.Namespace, kind: str, sites: list[Site], proxy: 
     victim = max(sites, key=lambda each: len(watch.claims.get(each.name, ())))
     held = dict(watch.claims[victim.name])
     numbers = [i for i, job in enumerate(hanging.jobs) if job.id in held][:HUNG]
-    hangs = [Fault("hang", 0.0, 3, number, wake=True) for number in numbers]
+    hangs = [Hang(0.0, 3, number, wake=True) for number in numbers]
     schedule = Schedule(hanging, hangs, lambda: Api(proxy), LIMIT)
-    preparing = asyncio.get_running_loop().run_in_executor(None, schedule.prepare)
-    while not preparing.done():
-        await generator.run(0.2)
-    preparing.result()
+    await generator.run_beside(schedule.prepare)
     generator.forget()
     await generator.run(2.0, schedule.tick)
     struck = time.monotonic()
@@ -294,16 +248,15 @@ async def _play(asked: argparse.Namespace, kind: str, sites: list[Site], proxy: 
 
 
 def _figures(
-    asked: argparse.Namespace,
+    asked: Namespace,
     watch: Watch,
     held: dict[str, int],
     moved: dict[str, float],
     advanced: dict[str, float],
     hung: set[str],
 ) -> dict[str, Any]:
-    with watch.postgres.connect(watch.database.rpartition("/")[2]) as connection:
-        found = connection.execute("select job_id, body ->> 'kind' from incidents").fetchall()
-        bodies = connection.execute("select job_id, body from directives").fetchall()
+    found = watch.connection.execute("select job_id, body ->> 'kind' from incidents").fetchall()
+    bodies = watch.connection.execute("select job_id, body from directives").fetchall()
     incidents = Counter(job for job, _ in found)
     alarms = Counter(kind for job, kind in found if job not in hung)
     restarts = Counter(job for job, body in bodies if body["kind"] == "restart")
@@ -334,7 +287,7 @@ def _cpu(sites: list[Site]) -> dict[str, float]:
 
 
 def _spread(seconds: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 2) for name, value in _table.spread(list(seconds.values()) or [float("nan")]).items()}
+    return {name: round(value, 2) for name, value in _table.spread(list(seconds.values())).items()}
 
 
 def _strike(kind: str, victim: Site, watch: Watch) -> None:
@@ -366,4 +319,4 @@ async def _until(generator: Generator, done: Any, what: str, tick: Any = None, *
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

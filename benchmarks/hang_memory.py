@@ -28,11 +28,12 @@ from typing import BinaryIO, Final
 import _table
 from _load_fleet import Fleet, Shape
 from _load_measure import usage
-from late_evidence import evidence
+from _load_stacks import STUCK as READING
+from _load_stacks import WAITING, collectives
 from pydantic import TypeAdapter
 
 from rankwatch.contract.enums import ProcessEventKind
-from rankwatch.contract.messages import Evidence, NodeRegistration, ProcessEvent
+from rankwatch.contract.messages import Evidence, NodeRegistration, ProcessEvent, RankStack
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.ingest.routes import OtlpEndpoints
 from rankwatch_monitor.service import garbage
@@ -68,7 +69,7 @@ def plan(hangs: int) -> list[tuple[float, bytes]]:
 
 def send(out: BinaryIO, ranks: int, hangs: int) -> None:
     """Emulate the ranks: write each request, each tick and each moment of the plan."""
-    fleet = Fleet(Shape(ranks, 1, RANKS_A_NODE, 5.0, 2.5, kernels=False, hurried=False))
+    fleet = Fleet(Shape(ranks))
     fleet.warm_up()
     fleet.begin()
     began, job, left, at = time.monotonic(), fleet.jobs[0], plan(hangs), 0.0
@@ -96,6 +97,22 @@ def received(source: BinaryIO) -> Iterator[tuple[bytes, float, bytes]]:
         yield kind, at, source.read(length)
 
 
+def evidence(node: int, attempt: int, incident: str) -> Evidence:
+    """The stacks of one node; ``STUCK`` is the one that is stuck."""
+    ranks = range(node * RANKS_A_NODE, (node + 1) * RANKS_A_NODE)
+    stacks = tuple(
+        RankStack(
+            rank,
+            4000 + rank,
+            "py-spy",
+            READING if rank == STUCK else WAITING,
+            collectives=tuple(collectives(rank, behind=rank == STUCK)),
+        )
+        for rank in ranks
+    )
+    return Evidence(f"node-{node}", attempt, incident, stacks)
+
+
 class Launchers:
     """The launchers of the job."""
 
@@ -120,7 +137,7 @@ class Launchers:
         incident = self.job.open_incident
         assert incident is not None, "the hang was not found"
         for node in range(self.ranks // RANKS_A_NODE):
-            sent = dataclasses.replace(evidence(node, incident.id), attempt=self.attempt)
+            sent = evidence(node, self.attempt, incident.id)
             message = _PATTERN.validate_json(json.dumps(dataclasses.asdict(sent)))
             self.monitor.submit(self.job.id, message)
 

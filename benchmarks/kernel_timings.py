@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,9 +21,7 @@ from pathlib import Path
 
 import _service
 import _table
-from step_overhead import interval, reporting
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+from step_overhead import interval, reporting, small_gpt
 
 WINDOW = 10.0
 """Seconds between two samples by default."""
@@ -35,9 +32,6 @@ EXPORT = 0.25
 def main() -> None:
     """Run the benchmark."""
     asked = _table.arguments(__doc__, pairs=(30, "pairs of blocks"), stride=(64, "steps in a block"))
-    import torch
-    import train_gpt
-
     import rankwatch
     from rankwatch.contract import env
     from rankwatch.profiling import sampler
@@ -45,12 +39,7 @@ def main() -> None:
     from rankwatch.recording.recorder import NEVER
     from rankwatch.recording.shared_slots import Slots
 
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    config = train_gpt.Config()
-    model = train_gpt.GPT(config)
-    inputs, targets = train_gpt.Corpus(config).batch("train", 0, 0, torch.device("cpu"))
-    optimizer = torch.optim.AdamW(model.parameters())
+    model, (inputs, targets), optimizer = small_gpt()
     sampler.COST_LIMIT = float("inf")  # type: ignore[misc]
 
     def step() -> None:

@@ -27,10 +27,8 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
-import json
 import multiprocessing
 import os
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -355,28 +353,24 @@ def _p99(values: list[float]) -> float:
     return round(_table.percentile(values or [0.0], 0.99), 3)
 
 
-def main() -> int:
+def main() -> None:
     """Measure each size and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000, 5000, 12_500])
-    parser.add_argument("--calm", type=float, default=30.0, help="seconds that are measured while nothing happens")
-    parser.add_argument("--attempts", type=int, default=4, help="crashes, one after the other")
-    parser.add_argument("--processes", type=int, default=4, help="over which the emulated launchers are spread")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    asked = parser.parse_args()
-    print(_table.machine())
-    print(f"command: {' '.join(sys.argv)}", flush=True)
+    asked = _table.arguments(
+        __doc__,
+        nodes=([100, 1000, 5000, 12_500], "launchers of the job"),
+        calm=(30.0, "seconds that are measured while nothing happens"),
+        attempts=(4, "crashes, one after the other"),
+        processes=(4, "over which the emulated launchers are spread"),
+    )
+    _table.head()
     found = {}
     for nodes in asked.nodes:
         load = os.getloadavg()[0]
         found[nodes] = measure(nodes, asked) | {"load average before, after": [load, os.getloadavg()[0]]}
         print(f"{nodes} launchers")
-        for name, value in found[nodes].items():
-            print(f"  {name:<60} {value}", flush=True)
-    if asked.json is not None:
-        asked.json.write_text(json.dumps({"machine": _table.machine(), "figures": found}, indent=2) + "\n")
-    return 0
+        _table.show_list(found[nodes])
+    _table.write(asked.json, figures=found)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

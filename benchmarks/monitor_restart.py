@@ -16,21 +16,19 @@ import time
 from pathlib import Path
 
 import requests
+from _load_fleet import Fleet, Shape
 from _service import get, process, wait_for
 from _table import arguments, report, spread
-from ingest_decode import RANKS, fill
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 HEADERS = {"content-type": "application/x-protobuf"}
-JOB = "slurm-481516"
+FLEET = Fleet(Shape(8))
+JOB = FLEET.jobs[0].id
 
 
 def reports() -> bytes:
     """What eight ranks of one job send."""
-    request = ExportMetricsServiceRequest()
-    for rank in range(8):
-        fill(request.resource_metrics.add(), rank, time.time_ns(), "plain")
-    return request.SerializeToString()
+    (due,) = FLEET.requests([0], time.monotonic())
+    return due.body
 
 
 def watched(url: str) -> bool | None:
@@ -44,7 +42,7 @@ def watched(url: str) -> bool | None:
     if get(f"{url}/readyz") is None or job is None or job["state"] != "running":
         return None
     assert job["incidents"] == 0, "its own absence was taken for a fault"
-    assert job["world_size"] == RANKS
+    assert job["world_size"] == 8
     return True
 
 
@@ -54,16 +52,8 @@ def main() -> None:
     taken = []
     with tempfile.TemporaryDirectory() as folder:
         place, port = Path(folder), 20_000 + os.getpid() % 20_000
-        command = [
-            sys.executable,
-            "-m",
-            "rankwatch_monitor",
-            "--no-token",
-            "--port",
-            str(port),
-            "--database",
-            str(place / "m.db"),
-        ]
+        command = [sys.executable, "-m", "rankwatch_monitor", "--no-token", "--port", str(port)]
+        command += ["--database", str(place / "m.db")]
         url = f"http://127.0.0.1:{port}"
         killed = 0.0
         for round_ in range(given.rounds + 1):

@@ -8,14 +8,11 @@ which are interleaved over all cases, so that a noisy neighbour hits them alike.
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
 
+import _table
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
@@ -82,14 +79,10 @@ def measure(cases: dict[str, Callable[[], None]], batches: int) -> dict[str, lis
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--batches", type=int, default=2000)
-    arguments = parser.parse_args()
-
+    asked = _table.arguments(__doc__, batches=(2000, "batches of each call"))
     record, span = sdk()
-    empty = measure({"empty": nothing}, arguments.batches)["empty"]
-    off = measure({"section before init()": section, "heartbeat before init()": rankwatch.heartbeat}, arguments.batches)
+    empty = measure({"empty": nothing}, asked.batches)["empty"]
+    off = measure({"section before init()": section, "heartbeat before init()": rankwatch.heartbeat}, asked.batches)
     rankwatch.init(monitor="http://127.0.0.1:1", job_id="benchmark")
     time.sleep(2)  # the exporter's thread imports OpenTelemetry meanwhile, and finds nothing at that address
     on = measure(
@@ -104,23 +97,18 @@ def main() -> None:
             "SDK histogram record": record,
             "SDK span": span,
         },
-        arguments.batches,
+        asked.batches,
     )
     rankwatch.shutdown()
 
     base = statistics.median(empty)
     peer = statistics.median(on["SDK histogram record"]) + statistics.median(on["SDK span"]) - 2 * base
     figures = {}
-    print(f"{'':26}{'p50 ns':>9}{'p99 ns':>9}{'SDK record + span is':>24}")
     for name, times in (off | on).items():
         p50 = max(0.0, statistics.median(times) - base)
         p99 = max(0.0, statistics.quantiles(times, n=100)[98] - base)
-        figures[name] = {"p50_ns": round(p50, 1), "p99_ns": round(p99, 1), "sdk_ratio": round(peer / max(p50, 1.0), 1)}
-        print(f"{name:26}{p50:9.0f}{p99:9.0f}{peer / max(p50, 1.0):22.1f} x")
-    if arguments.json:
-        machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
-        with open(arguments.json, "w") as file:
-            json.dump({"benchmark": "rank_hot_path", "machine": machine, "figures": figures}, file, indent=2)
+        figures[name] = {"p50": p50, "p99": p99, "SDK / it": peer / max(p50, 1.0)}
+    _table.report(figures, "ns", asked.json)
 
 
 if __name__ == "__main__":

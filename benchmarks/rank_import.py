@@ -8,24 +8,19 @@ it uses" imports only the standard library modules that rankwatch needs, so the 
 
 from __future__ import annotations
 
-import argparse
-import json
-import platform
 import resource
 import statistics
 import subprocess
 import sys
 import time
 
+import _table
+
 PROBE = "import sys; before = set(sys.modules); import rankwatch; print(*(set(sys.modules) - before))"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--runs", type=int, default=21)
-    arguments = parser.parse_args()
-
+    asked = _table.arguments(__doc__, runs=(21, "interpreters of each kind"))
     loaded = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True).stdout.split()
     stdlib = sorted(name for name in loaded if name.partition(".")[0] in sys.stdlib_module_names)
     programs = {
@@ -35,32 +30,26 @@ def main() -> None:
     }
     times: dict[str, list[float]] = {name: [] for name in programs}
     spent: dict[str, list[float]] = {name: [] for name in programs}
-    for _ in range(arguments.runs):
+    for _ in range(asked.runs):
         for name, program in programs.items():
             wall, cpu = run(program)
             times[name].append(wall)
             spent[name].append(cpu)
 
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    used = {name: statistics.median(values) for name, values in spent.items()}
-    for name, values in times.items():
-        between = f"from {min(values):.1f} to {max(values):.1f}"
-        print(f"{name:20}{medians[name]:8.1f} ms   ({between}; CPU time {used[name]:.1f} ms)")
-    own = medians["import rankwatch"] - medians["stdlib it uses"]
-    whole = medians["import rankwatch"] - medians["bare interpreter"]
-    print(f"rankwatch itself: {own:.1f} ms; with the standard library it uses: {whole:.1f} ms")
-    own_cpu = used["import rankwatch"] - used["stdlib it uses"]
-    whole_cpu = used["import rankwatch"] - used["bare interpreter"]
-    print(f"the same in CPU time: {own_cpu:.1f} ms; {whole_cpu:.1f} ms")
+    rows = {
+        name: {
+            "p50": statistics.median(times[name]),
+            "min": min(times[name]),
+            "max": max(times[name]),
+            "CPU": statistics.median(spent[name]),
+        }
+        for name in programs
+    }
+    for name, base in (("rankwatch itself", "stdlib it uses"), ("with stdlib", "bare interpreter")):
+        rows[name] = {what: rows["import rankwatch"][what] - rows[base][what] for what in ("p50", "CPU")}
     heavy = sorted({name.partition(".")[0] for name in loaded} & {"torch", "numpy", "opentelemetry", "requests"})
+    _table.report(rows, "ms", asked.json, heavy=heavy)
     print("heavy packages imported:", ", ".join(heavy) or "none")
-    if arguments.json:
-        with open(arguments.json, "w") as file:
-            figures = {"own_ms": own, "whole_ms": whole, "medians_ms": medians, "heavy": heavy}
-            figures |= {"own_cpu_ms": own_cpu, "whole_cpu_ms": whole_cpu, "cpu_medians_ms": used}
-            json.dump(
-                {"benchmark": "rank_import", "python": platform.python_version(), "figures": figures}, file, indent=2
-            )
 
 
 def run(program: str) -> tuple[float, float]:

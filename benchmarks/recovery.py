@@ -28,7 +28,6 @@ Without ``--nvrx`` its rows are left out; ``ft_launcher, 0.5 s`` looks for hangs
 from __future__ import annotations
 
 import itertools
-import json
 import signal
 import sys
 import tempfile
@@ -121,13 +120,9 @@ def main() -> None:
             lost[row.name].extend([why] if why else [])
             times = ", ".join(f"{each.to_step:.2f}" for each in found)
             print(f"{number + 1}/{asked.runs} {row.name}: {times} {why}", file=sys.stderr, flush=True)
-    _table.report(
-        {name: figures(seen[name], len(lost[name])) for name in seen}, "fault → first new step, s", asked.json
-    )
-    if asked.json is not None:
-        whole = json.loads(asked.json.read_text())
-        whole |= {"samples": {name: [asdict(each) for each in seen[name]] for name in seen}, "lost": lost}
-        asked.json.write_text(json.dumps(whole, indent=2) + "\n")
+    rows_seen = {name: figures(seen[name], len(lost[name])) for name in seen}
+    samples = {name: [asdict(each) for each in seen[name]] for name in seen}
+    _table.report(rows_seen, "fault → first new step, s", asked.json, samples=samples, lost=lost)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Stragglers with known answers, judged by both references; P17, false alarms a day, and P8.
 
-    python benchmarks/scoreboard.py [--seeds N] [--worlds 8,64,512] [--days D] [--large 4096] [--json FILE]
+    python benchmarks/scoreboard.py [--seeds N] [--worlds 8 64 512] [--days D] [--large 4096] [--json FILE]
 
 Scenes of ``support.simulator.straggler_plan`` are played through the monitor's core: each kind of fault, at
 doses of 5, 10, 20 and 50 % of a step, in worlds of several sizes, with random layouts, and each with its silent twin.
@@ -19,12 +19,9 @@ kernels, by which its callbacks judge; ``fastest, sections`` scores step, input,
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import _table
@@ -38,9 +35,6 @@ from rankwatch_monitor.core.events import KernelStatistics
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import NO_HANG_DETECTION
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
 from support.simulator.straggler_outcome import StragglerOutcome, evaluate
 from support.simulator.straggler_plan import NO_CULPRIT, Layout, Slow, Slowdown, StragglerPlan, random_plan
 from support.simulator.straggler_scene import START, StragglerScene
@@ -79,17 +73,13 @@ def row(played: Played) -> dict[str, float]:
     causes = [o.cause_right for _, o in played if o.cause_right is not None]
     return {
         "scenes": len(played),
-        "precision": _share(right, named),
-        "recall": _share(in_time, slow),
-        "windows": _table.percentile(latencies, 0.5) if latencies else float("nan"),
-        "verdict": _share(sum(o.verdict_right for _, o in played), len(played)),
-        "node/job": _share(sum(o.node_or_job_right for _, o in played), len(played)),
-        "cause": _share(sum(causes), len(causes)),
+        "precision": _table.share(right, named),
+        "recall": _table.share(in_time, slow),
+        "windows": _table.percentile(latencies, 0.5),
+        "verdict": _table.share(sum(o.verdict_right for _, o in played), len(played)),
+        "node/job": _table.share(sum(o.node_or_job_right for _, o in played), len(played)),
+        "cause": _table.share(sum(causes), len(causes)),
     }
-
-
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else float("nan")
 
 
 def p17(seeds: int) -> list[StragglerPlan]:
@@ -157,34 +147,29 @@ def main() -> None:
     asked = _table.arguments(
         __doc__,
         seeds=(3, "scenes of each kind, dose and size"),
-        worlds=("8,64,512", "sizes of the jobs"),
+        worlds=([8, 64, 512], "sizes of the jobs"),
         days=(2.0, "simulated days in good health, over all sizes"),
         large=(4096, "size of one large job for each reference; 0: none"),
         p17_seeds=(10, "scenes of each kind for P17"),
     )
-    worlds = [int(each) for each in asked.worlds.split(",")]
-    reported: dict[str, Any] = {"machine": _table.machine(), "command": " ".join(sys.argv)}
+    reported: dict[str, Any] = {}
     wrong: list[str] = []
+    _table.head()
     for reference in REFERENCES:
         began = time.perf_counter()
-        table = _references(reference, worlds, asked.seeds, asked.large, wrong)
+        table = _references(reference, asked.worlds, asked.seeds, asked.large, wrong)
         reported[reference] = table
-        print(f"\n{reference} ({time.perf_counter() - began:.0f} s)")
-        _print(table)
-    print("\nP17: 10 % among 512 ranks with 2 % noise")
+        _table.show(table, f"{reference} ({time.perf_counter() - began:.0f} s)")
     reported["P17"] = {r: row(play(p17(asked.p17_seeds), r)) for r in REFERENCES}
-    _print(reported["P17"])
+    _table.show(reported["P17"], "P17: 10 % among 512 ranks with 2 % noise")
     if asked.days:
-        print("\nhealthy, robust")
         reported["healthy"] = false_alarms(asked.days)
-        _print(reported["healthy"])
-    print(f"\nP8: {P8_RANKS} ranks x {P8_KERNELS} kernels, ms")
+        _table.show(reported["healthy"], "healthy, robust")
     reported["P8"] = {"one judgement": p8()}
-    _print(reported["P8"])
+    _table.show(reported["P8"], f"P8: {P8_RANKS} ranks x {P8_KERNELS} kernels, ms")
     for each in wrong[:40]:
         print(f"not right (robust): {each}")
-    if asked.json is not None:
-        asked.json.write_text(json.dumps(reported, indent=2) + "\n")
+    _table.write(asked.json, **reported)
 
 
 def _references(
@@ -225,14 +210,6 @@ def _words(plan: StragglerPlan, outcome: StragglerOutcome) -> str:
     layout = f"{plan.world} ranks, tp {plan.layout.tensor} pp {plan.layout.pipeline}, seed {plan.seed}"
     wrong = sorted(outcome.blamed - outcome.right)[:5]
     return f"{what}, {layout}: {outcome.verdict}; wrongly {wrong}, missed {sorted(outcome.missed)[:5]}"
-
-
-def _print(rows: dict[str, dict[str, float]]) -> None:
-    heads = list(next(iter(rows.values())))
-    width = max(len(name) for name in rows)
-    print(f"{'':<{width}}  " + "  ".join(f"{head:>10}" for head in heads))
-    for name, figures in rows.items():
-        print(f"{name:<{width}}  " + "  ".join(f"{figures[head]:>10.4g}" for head in heads))
 
 
 if __name__ == "__main__":

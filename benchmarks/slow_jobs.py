@@ -11,7 +11,6 @@ the end ``rankwatch report --json`` has the rank; ``why``: ``rankwatch why`` sta
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -27,8 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import _table
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from trust.runner import Run, busy_loops, end_all
 from trust.scripts import Script
@@ -174,15 +171,15 @@ def _stop(*_: object) -> None:
 
 def main() -> None:
     """Run the chosen jobs; print a line for each, then the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=JOBS)
-    parser.add_argument("--before", type=float, default=60.0)
-    parser.add_argument("--after", type=float, default=90.0)
-    parser.add_argument("--loaded", action="store_true")
-    parser.add_argument("--together", action="store_true")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    parser.add_argument("--write", type=Path, metavar="FILE")
-    options = parser.parse_args()
+    options = _table.arguments(
+        __doc__,
+        only=(list[str](), "kinds", {"choices": JOBS}),
+        before=(60.0, "seconds before the fault"),
+        after=(90.0, "seconds after it"),
+        loaded=(False, "two busy loops beside them"),
+        together=(False, "a job and its twin at once"),
+        write=(None, "the document"),
+    )
     results: list[Result] = []
     signal.signal(signal.SIGTERM, _stop)
     print(_table.machine())
@@ -194,12 +191,9 @@ def main() -> None:
                 results.append(result)
                 words = "right" if result.right else "WRONG"
                 print(f"{kind}{' twin' if result.twin else ''}: {words} {json.dumps(asdict(result))}", flush=True)
-                if options.json is not None:
-                    options.json.write_text(json.dumps([asdict(each) for each in results], indent=1))
+                _table.write(options.json, results=[asdict(each) for each in results])
     print(table(results))
-    if options.write is not None:
-        before, _, rest = options.write.read_text().partition(BETWEEN[0])
-        options.write.write_text(f"{before}{BETWEEN[0]}\n{table(results)}\n{BETWEEN[1]}{rest.partition(BETWEEN[1])[2]}")
+    _table.replace_between(options.write, BETWEEN[0], table(results), BETWEEN[1])
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import _service
 import _table
@@ -34,17 +35,9 @@ WARM = 5
 def main() -> None:
     """Run the benchmark."""
     asked = _table.arguments(__doc__, pairs=(60, "pairs of blocks"), block=(20, "steps in a block"))
-    import torch
-    import train_gpt
-
     import rankwatch
 
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    config = train_gpt.Config()
-    model = train_gpt.GPT(config)
-    batch = train_gpt.Corpus(config).batch("train", 0, 0, torch.device("cpu"))
-    optimizer = torch.optim.AdamW(model.parameters())
+    model, batch, optimizer = small_gpt()
 
     def step() -> None:
         with rankwatch.step():
@@ -111,6 +104,19 @@ def main() -> None:
     print(f"a step without Rankwatch takes {statistics.median(base) * 1e3:.1f} ms (median)")
     rows = {"median step time": interval(walls), "CPU time": interval(cpus), "own threads": interval(own)}
     _table.report(rows, "ratio on/off", asked.json)
+
+
+def small_gpt() -> tuple[Any, Any, Any]:
+    """The model of the examples on one thread, a batch of its inputs and targets, and an optimizer."""
+    import torch
+    import train_gpt
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = train_gpt.Config()
+    model = train_gpt.GPT(config)
+    batch = train_gpt.Corpus(config).batch("train", 0, 0, torch.device("cpu"))
+    return model, batch, torch.optim.AdamW(model.parameters())
 
 
 def interval(ratios: list[float]) -> dict[str, float]:

@@ -15,11 +15,8 @@ false      jobs in good health, or with nobody slow, in which something was foun
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import _table
@@ -29,9 +26,6 @@ from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import NO_HANG_DETECTION, play_windows
 from rankwatch_monitor.replay.summary import Summary, summarize
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
 from support.causal_job import START, CausalJob, Kind
 
 LAYOUTS: Final = (
@@ -155,10 +149,10 @@ def row(judged: list[Judged]) -> dict[str, float]:
     off = [abs(each.found.share - each.cost) / each.cost for each in told if each.level_right]
     return {
         "jobs": len(judged),
-        "precision": _share(sum(len(each.blamed & each.expected) for each in judged), named),
-        "recall": _share(sum(each.expected <= each.blamed or _alike(each) for each in slow), len(slow)),
-        "level": _share(sum(each.level_right for each in told), len(told)),
-        "cost p90": _table.percentile(off, 0.9) if off else float("nan"),
+        "precision": _table.share(sum(len(each.blamed & each.expected) for each in judged), named),
+        "recall": _table.share(sum(each.expected <= each.blamed or _alike(each) for each in slow), len(slow)),
+        "level": _table.share(sum(each.level_right for each in told), len(told)),
+        "cost p90": _table.percentile(off, 0.9),
         "false": sum(each.found.verdict is not StragglerVerdict.HEALTHY or bool(each.blamed) for each in nobody),
     }
 
@@ -166,10 +160,6 @@ def row(judged: list[Judged]) -> dict[str, float]:
 def _alike(each: Judged) -> bool:
     """Whether the ranks are named as a stage that cannot be distinguished from them."""
     return each.found.verdict is StragglerVerdict.STAGE and frozenset(each.found.ranks) == each.expected
-
-
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else float("nan")
 
 
 def table(judged: list[Judged]) -> dict[str, dict[str, float]]:
@@ -192,7 +182,7 @@ def markdown(rows: dict[str, dict[str, float]]) -> str:
 
 def main() -> None:
     """Run the benchmark."""
-    asked = _table.arguments(__doc__, seeds=(2, "how often each layout is tried"), write=("", "the document"))
+    asked = _table.arguments(__doc__, seeds=(2, "how often each layout is tried"), write=(None, "the document"))
     judged = [judge(job) for seed in range(asked.seeds) for job in jobs(seed)]
     rows = table(judged)
     _table.report(rows, "fault", asked.json)
@@ -201,12 +191,7 @@ def main() -> None:
         if not each.level_right if (each.matters or nobody) else each.blamed - each.expected:
             found = each.found
             print(f"not right: {each.job} cost {each.cost:.3f}: {found.verdict} {found.share:.3f} {found.reason[:150]}")
-    if asked.write:
-        path = Path(asked.write)
-        before, _, rest = path.read_text().partition(BEGIN)
-        path.write_text(f"{before}{BEGIN}\n{markdown(rows)}\n{END}{rest.partition(END)[2]}")
-    if asked.json is not None:
-        asked.json.write_text(json.dumps(rows, indent=2) + "\n")
+    _table.replace_between(asked.write, BEGIN, markdown(rows), END)
 
 
 if __name__ == "__main__":

@@ -3,26 +3,21 @@
     python benchmarks/trust_suite.py [--only NAME] [--loaded] [--jobs N] [--json FILE] [--table docs/detection.md]
 
 The scripts are those of ``tests/trust``, four gloo ranks each, run by ``rankwatch run`` as a user does; what is to be
-restarted by its patience gets a shorter one. ``--loaded`` runs two busy loops beside them. ``--results FILE`` (may be
-repeated) makes the table of earlier runs instead. One after the other they take three hours, of which two are waits:
+restarted by its patience gets a shorter one. ``--loaded`` runs two busy loops beside them. ``--results FILE ...``
+makes the table of earlier runs instead. One after the other they take three hours, of which two are waits:
 ``--jobs 4`` takes one and leaves the times about as they are.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import re
 import signal
-import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import _table
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from support.forked_ranks import run_command
 from trust.runner import Result, busy_loops, end_all, run
@@ -50,10 +45,7 @@ def measure(
             print(
                 f"{result.name:34} {result.kind:13} {verdict:34} {after} {result.ranks} {result.sentence}", flush=True
             )
-            if target is not None:
-                target.write_text(
-                    json.dumps({"machine": _table.machine(), "loaded": loaded, "results": results}, indent=1)
-                )
+            _table.write(target, loaded=loaded, results=results)
     return sorted(results, key=lambda each: each["name"])
 
 
@@ -141,20 +133,18 @@ def _seconds(value: float | None) -> str:
 
 def main() -> None:
     """Run the scripts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", metavar="NAME", help="scripts whose name has this part")
-    parser.add_argument("--loaded", action="store_true", help="two busy loops beside them")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="scripts at once (timings suffer)")
-    parser.add_argument("--patience", type=float, default=120.0, help="seconds after which a fault counts as not found")
-    parser.add_argument("--forked", action="store_true", help="fork ranks with torch imported: starts cost less")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here too")
-    parser.add_argument("--results", action="append", type=Path, metavar="FILE", help="take these instead of running")
-    parser.add_argument(
-        "--table", type=Path, metavar="FILE", help="write the classes between the marks of this document"
+    asked = _table.arguments(
+        __doc__,
+        only=(list[str](), "scripts whose name has one of these parts"),
+        loaded=(False, "two busy loops beside them"),
+        jobs=(1, "scripts at once (timings suffer)"),
+        patience=(120.0, "seconds after which a fault counts as not found"),
+        forked=(False, "fork ranks with torch imported: starts cost less"),
+        results=(list[str](), "take these files instead of running"),
+        table=(None, "write the classes between the marks of this document"),
     )
-    asked = parser.parse_args()
     if asked.results:
-        read = [json.loads(file.read_text()) for file in asked.results]
+        read = [json.loads(Path(file).read_text()) for file in asked.results]
         runs = [("loaded" if each["loaded"] else "quiet", each["results"]) for each in read]
     else:
         chosen = [script for script in scripts() if not asked.only or any(part in script.name for part in asked.only)]
@@ -162,10 +152,7 @@ def main() -> None:
         runs = [("loaded" if asked.loaded else "quiet", results)]
     print(_table.machine())
     print(f"{classes(runs)}\n\n{table(runs)}")
-    if asked.table is not None:
-        text = asked.table.read_text()
-        pattern = re.compile(f"{re.escape(BETWEEN[0])}.*{re.escape(BETWEEN[1])}", re.DOTALL)
-        asked.table.write_text(pattern.sub(lambda _: f"{BETWEEN[0]}\n{classes(runs)}\n{BETWEEN[1]}", text))
+    _table.replace_between(asked.table, BETWEEN[0], classes(runs), BETWEEN[1])
 
 
 if __name__ == "__main__":

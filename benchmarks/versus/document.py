@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 BEGIN: Final = "<!-- figures: written by benchmarks/versus/run.py --write -->"
@@ -31,19 +30,6 @@ def figures(reported: Mapping[str, Any], date: str) -> str:
     for part, reason in reported["failed"].items():
         lines += ["", f"### {HEADINGS[part]}", "", f"Could not be measured in this run: {reason.splitlines()[0]}"]
     return "\n".join(lines)
-
-
-def write(text: str, document: Path) -> None:
-    """Replace what stands between the two marks.
-
-    Raises:
-        ValueError: the document lacks a mark.
-    """
-    before, begin, rest = document.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{document} has no place for the figures: it needs a line '{BEGIN}' and one '{END}'")
-    document.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
 
 def _table(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -8,16 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import _recovery_run
 import _service
-from _recovery_run import FOREIGN, MARK, Arm
+from _recovery_run import Arm
 
 SCRIPT = Path(__file__).with_name("obedient_ranks.py")
 ANSWER_SECONDS = 180.0
@@ -98,37 +95,8 @@ class Job:
 @contextlib.contextmanager
 def running(arm: Arm, ranks: int, folder: Path) -> Iterator[Job]:
     """A job of one side, from its start to the end of everything that it started."""
-    folder.mkdir()
-    (folder / "tmp").mkdir()
-    mark = uuid4().hex
-    script = [str(SCRIPT), "--folder", str(folder), "--instrument", arm.instrument]
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    own = {MARK: mark, "TMPDIR": str(folder / "tmp"), "XDG_STATE_HOME": str(folder / "state"), "OMP_NUM_THREADS": "1"}
-    own[_service.TOKEN_VARIABLE] = _service.TOKEN
-    with (folder / "log").open("wb") as log:
-        launcher = subprocess.Popen(
-            [*arm.command, "--standalone", "--nproc-per-node", str(ranks), *script],
-            env=inherited | own | arm.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=partial(_service.end_with, os.getpid()),
-        )
-    job = Job(arm, ranks, folder, launcher, mark)
-    try:
-        yield job
-        (folder / "finish").touch()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            launcher.wait(20)
-    finally:
-        if launcher.poll() is None:
-            launcher.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                launcher.wait(10)
-        launcher.kill()
-        launcher.wait()
-        _recovery_run.end_marked(mark)
+    with _recovery_run.launched(arm, ranks, folder, SCRIPT) as (launcher, mark):
+        yield Job(arm, ranks, folder, launcher, mark)
 
 
 @contextlib.contextmanager
@@ -142,8 +110,3 @@ def stopped(processes: list[int]) -> Iterator[None]:
         for pid in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-
-
-def pause(seconds: float) -> None:
-    """Let the ranks work for a while; what they do meanwhile is what is measured."""
-    time.sleep(seconds)

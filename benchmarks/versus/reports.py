@@ -20,6 +20,7 @@ from statistics import median
 from typing import Any
 
 import _service
+import _table  # noqa: F401 - tests/ is on the path, where the simulator is
 from _recovery_run import FOREIGN
 
 from rankwatch.contract.policy import Policy
@@ -28,9 +29,6 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import NO_HANG_DETECTION
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-
 from support.simulator.straggler_plan import StragglerPlan
 from support.simulator.straggler_scene import START, StragglerScene
 

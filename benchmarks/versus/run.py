@@ -118,16 +118,12 @@ def _compared(sides: dict[str, float]) -> dict[str, float]:
 
 
 def show(name: str, rows: Part) -> None:
-    """Print one part; a row without some figure has a dash there."""
-    heads = list(dict.fromkeys(head for figures in rows.values() for head in figures))
-    width = max(map(len, rows))
-    print(f"\n{name:<{width}}  " + "  ".join(f"{head:>9}" for head in heads))
-    for row, figures in rows.items():
-        if not any(_is_words(value) for value in figures.values()):
-            print(f"{row:<{width}}  " + "  ".join(f"{_cell(figures.get(head, '-')):>9}" for head in heads))
-    for row, figures in rows.items():
-        for side, value in figures.items():
-            if value and _is_words(value):
+    """Print one part, what is in words below it."""
+    words = {row: {side: value for side, value in each.items() if isinstance(value, str)} for row, each in rows.items()}
+    _table.show({row: each for row, each in rows.items() if not words[row]}, name)
+    for row, said in words.items():
+        for side, value in said.items():
+            if value:
                 print(f"{row}, {side}: {value}")
 
 
@@ -140,14 +136,6 @@ def _command() -> str:
     return " ".join(
         ["python benchmarks/versus/run.py", *(Path(w).name if i in folders else w for i, w in enumerate(words))]
     )
-
-
-def _is_words(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def main() -> None:
@@ -164,7 +152,7 @@ def main() -> None:
         seconds=(20.0, "seconds of training before memory is read"),
         reports=(50, "straggler reports"),
         report_ranks=("8,16", "numbers of ranks that make reports"),
-        write=("", "document that gets the figures"),
+        write=(None, "document that gets the figures"),
     )
     parts = [part for part in asked.parts.split(",") if part]
     if unknown := [part for part in parts if part not in PARTS]:
@@ -186,10 +174,10 @@ def main() -> None:
             show(part, figures[part])
     about = {"machine": _table.machine(), "command": _command(), "peer": peer.words, "not": NEEDS_A_GPU}
     reported = {**about, "failed": failed, "figures": figures}
-    if asked.json is not None:
-        asked.json.write_text(json.dumps(reported, indent=2) + "\n")
-    if asked.write and figures:
-        document.write(document.figures(reported, datetime.now(UTC).date().isoformat()), Path(asked.write))
+    _table.write(asked.json, **reported)
+    if figures:
+        text = document.figures(reported, datetime.now(UTC).date().isoformat())
+        _table.replace_between(asked.write, document.BEGIN, f"\n{text}\n", document.END)
     if failed:
         sys.exit(1)
 

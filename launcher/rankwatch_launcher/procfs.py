@@ -29,6 +29,15 @@ _STATES: Final = {
 # Processes ------------------------------------------------------------------------------------------------------------
 
 
+def text(path: Path, longest: int = -1) -> str:
+    """What a file of ``/proc`` holds, at most so many characters; empty: it is gone, or may not be read."""
+    try:
+        with path.open(errors="replace") as file:
+            return file.read(longest)
+    except OSError:
+        return ""
+
+
 def open_pidfd(pid: int) -> int | None:
     """A descriptor that becomes readable when a process exits; None before Linux 5.3, or when no more can be opened."""
     try:

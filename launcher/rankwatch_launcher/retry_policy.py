@@ -23,11 +23,11 @@ anything else, also a killed launcher       Again      counted
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass, replace
 from typing import Final
 
 from rankwatch.contract.enums import NoRestart
+from rankwatch.contract.exits import signal_name
 from rankwatch_launcher.outcome import (
     CODE_DO_NOT_REQUEUE,
     CODE_RESULT_REJECTED,
@@ -178,7 +178,7 @@ def _description(outcome: Outcome | None, code: int) -> str:
             f"{outcome.state}: {outcome.reason}" if outcome.reason else DESCRIPTIONS.get(outcome.state, outcome.state)
         )
     if code < 0:
-        return f"the launcher was killed by {_signal(-code)}"
+        return f"the launcher was killed by {signal_name(-code)}"
     return f"the launcher ended with exit code {code}"
 
 
@@ -192,10 +192,3 @@ def backoff(previous: float, lasted: float) -> float:
     if previous <= 0 or lasted >= RESET_SECONDS:
         return FIRST_BACKOFF
     return min(MAX_BACKOFF, 2 * previous)
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -77,28 +77,6 @@ def test_a_hung_rank_stands_behind_the_others_that_wait_for_it() -> None:
     assert reports[0].quiet == pytest.approx(29.5)
 
 
-def test_nothing_arrives_of_a_silent_rank_and_all_else_is() -> None:
-    fleet, began = begun(ranks=8)
-    fleet.silent = {(0, 2)}
-    (due,) = fleet.requests([0], began)
-    assert sorted(r.identity.rank for r in Reading().of(due)) == [0, 1, 3, 4, 5, 6, 7]
-    fleet.silent = {(0, rank) for rank in range(8)}
-    assert list(fleet.requests([0], began)) == []
-
-
-def test_a_slow_rank_computes_longer_and_waits_less_in_a_step_of_the_same_length() -> None:
-    fleet, began = begun(ranks=8)
-    fleet.factors[0, 5] = 1.3
-    (due,) = fleet.requests([0], began + 30.0)
-    windows = {r.identity.rank: r.window for r in Reading().of(due)}
-    slow, usual = windows[5], windows[0]
-    assert slow is not None
-    assert usual is not None
-    assert slow.sections["forward"].median > 1.15 * usual.sections["forward"].median
-    assert slow.sections["backward"].median < usual.sections["backward"].median
-    assert slow.sections["step"] == usual.sections["step"]
-
-
 def test_a_restart_is_another_process_of_the_same_rank() -> None:
     fleet, began = begun(ranks=16)
     before = {r.identity.rank: r.identity for due in fleet.requests([0, 1], began) for r in Reading().of(due)}

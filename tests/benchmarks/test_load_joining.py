@@ -43,7 +43,7 @@ class Running:
     """A crowd that joins on a thread, until :meth:`figures`."""
 
     def __init__(self, url: str, name: str, nodes: int = NODES) -> None:
-        self.crowd = Crowd(plan(fleet(name, nodes), url, "", within=0.2))
+        self.crowd = Crowd(plan(fleet(name, nodes), url, within=0.2))
         self._reading, self._writing = os.pipe()
         self._figures: dict[str, Any] = {}
         self._thread = threading.Thread(target=self._run)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import _load_launchers
 import pytest
 from _load_client import Client
-from _load_faults import Fault, Schedule
+from _load_faults import Hang, Schedule
 from _load_fleet import Fleet, Shape
 from _load_launchers import Launchers
 from _load_measure import Api
@@ -29,7 +29,7 @@ def monitor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningMonitor
 async def through_a_hang(url: str, fleet: Fleet, launchers: Launchers) -> None:
     """Until all launchers have reported the ranks of a second attempt."""
     generator = Generator([fleet], lambda done: Client(url, 4, done))
-    schedule = Schedule(fleet, [Fault("hang", 0.0, rank=5, wake=True)], lambda: Api(url), limit=1.0, patience=SECONDS)
+    schedule = Schedule(fleet, [Hang(0.0, rank=5, wake=True)], lambda: Api(url), limit=1.0, patience=SECONDS)
     fleet.begin()
     launchers.start()
     try:

@@ -14,6 +14,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "versus")]
 
 import _recovery_run  # noqa: E402 - the benchmarks are scripts, not a package
+import _table  # noqa: E402
 import document  # noqa: E402
 import environment  # noqa: E402
 import memory  # noqa: E402
@@ -134,7 +135,7 @@ def test_the_figures_of_a_run_replace_those_in_the_document(tmp_path: Path) -> N
         "figures": {"calls": rows},
         "failed": {"memory": "no"},
     }
-    document.write(document.figures(reported, "2026-11-25"), target)
+    _table.replace_between(target, document.BEGIN, document.figures(reported, "2026-11-25"), document.END)
     text = target.read_text()
     assert text.startswith("# Title\n")
     assert text.endswith("the rest\n")
@@ -151,7 +152,7 @@ def test_a_document_without_a_place_for_the_figures_is_left_as_it_is(tmp_path: P
     target = tmp_path / "other.md"
     target.write_text("text\n")
     with pytest.raises(ValueError, match="has no place for the figures"):
-        document.write("figures", target)
+        _table.replace_between(target, document.BEGIN, "figures", document.END)
     assert target.read_text() == "text\n"
 
 

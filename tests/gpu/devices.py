@@ -18,9 +18,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from gpu import kernel_sources
 from gpu.part import CannotRunError, Context, Figures, part, require
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 STEPS = 8
 """Steps over which sources are compared with torch's profiler."""
@@ -46,12 +45,10 @@ def training_step(context: Context) -> tuple[Any, Callable[[], None], dict[str, 
 
     In a dry run the model is small, and a stand-in takes the place of ``torch.cuda`` for the benchmark's own code.
     """
-    import gpu_sources
-
     torch = require("torch")
     if context.cuda:
-        step = gpu_sources.training(torch)
-        made = {name: source for name, source in gpu_sources.sources(torch).items() if source is not None}
+        step = kernel_sources.training(torch)
+        made = {name: source for name, source in kernel_sources.sources(torch).items() if source is not None}
     else:
         from rankwatch.profiling.kineto import KinetoSource
 
@@ -168,8 +165,6 @@ def interval(values: list[float]) -> Figures:
     proves="cost of sections (P3) and of a sampled step (P4) on a GPU, interleaved blocks, 95 % confidence intervals",
 )
 def overhead(context: Context) -> Figures:
-    import gpu_sources
-
     import rankwatch
 
     torch, step, made = training_step(context)
@@ -200,7 +195,7 @@ def overhead(context: Context) -> Figures:
                 order = list(kinds)
                 for kind in order[number % len(order) :] + order[: number % len(order)]:
                     what, source = kinds[kind]
-                    blocks[kind].append(gpu_sources.Block(torch, what, length, source, reader).seconds)
+                    blocks[kind].append(kernel_sources.Block(torch, what, length, source, reader).seconds)
         finally:
             rankwatch.shutdown()
             for source in made.values():
@@ -217,7 +212,7 @@ def overhead(context: Context) -> Figures:
         elif kind.startswith("P4"):
             figures[f"{kind}, ms a window"] = interval([extra * 1e3 for extra in added])
             figures[f"{kind}, % at a window every 10 s"] = interval(
-                [extra / gpu_sources.PERIOD * 100 for extra in added]
+                [extra / kernel_sources.PERIOD * 100 for extra in added]
             )
     return figures
 
@@ -251,19 +246,17 @@ class _collector:  # noqa: N801 - used as a context manager
     proves="the individual score of a rank falls when others take its multiprocessors, and not otherwise",
 )
 def neighbour(context: Context) -> Figures:
-    import gpu_sources
-
     if not context.cuda:
         alone = {"gemm": [10, 10, 10]}
-        assert gpu_sources.score(alone, alone) == 1
-        assert gpu_sources.score(alone, {"gemm": [20, 20, 20]}) == 0.5
+        assert kernel_sources.score(alone, alone) == 1
+        assert kernel_sources.score(alone, {"gemm": [20, 20, 20]}) == 0.5
         return {"score's logic": "checked"}
     torch, step, made = training_step(context)
     source = made.get("cupti") or made.get("kineto-cuda")
     if source is None:
         raise CannotRunError("no source of kernel timings can be had here")
     try:
-        _, found = gpu_sources.straggler(torch, step, source, rounds=20)
+        _, found = kernel_sources.straggler(torch, step, source, rounds=20)
     finally:
         for each in made.values():
             each.close()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from typing import Final
 
 from rankwatch.contract.env import of_ranks
+from rankwatch.contract.exits import signal_name
 from rankwatch.contract.node_checks import CheckName, CheckReason
 from rankwatch_launcher.checks.check import Check, CheckedNode, Failed, Found, Passed, Skipped
 
@@ -37,15 +37,8 @@ def run(node: CheckedNode) -> Found:
     last = f": {lines[-1]}" if lines else ""
     if code == 0:
         return Passed({"last": lines[-1]} if lines else {})
-    ended = f"exit code {code}" if code > 0 else _signal_name(-code)
+    ended = f"exit code {code}" if code > 0 else signal_name(-code)
     return Failed(CheckReason.EXIT_CODE, {"command": node.command, "code": ended, "last": last})
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 CHECK: Final = Check(CheckName.COMMAND, run, limit=LIMIT)

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from ctypes import byref
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -58,6 +59,16 @@ class Gpus:
             raise
         except (self.nvml.NVMLError, AttributeError):  # older drivers and packages lack newer calls
             return None
+
+    def fabric(self, handle: Any) -> Any:
+        """How a GPU is registered with the fabric of its NVLinks: :meth:`ask`."""
+
+        def call() -> Any:
+            info = self.nvml.c_nvmlGpuFabricInfo_t()
+            self.nvml.nvmlDeviceGetGpuFabricInfo(handle, byref(info))
+            return info
+
+        return self.ask(call)
 
 
 def opened() -> Gpus | Skipped | Failed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ctypes import byref
 from functools import partial
 from typing import Any, Final
 
@@ -69,14 +68,7 @@ def _faults(node: CheckedNode, gpus: Gpus, handle: Any, gpu: str, counters: dict
 
 def _fabric(gpus: Gpus, handle: Any, gpu: str) -> Iterator[Failed]:
     """The registration with the fabric manager, without which CUDA does not start on an NVSwitch system."""
-    nvml = gpus.nvml
-
-    def ask() -> Any:
-        info = nvml.c_nvmlGpuFabricInfo_t()
-        nvml.nvmlDeviceGetGpuFabricInfo(handle, byref(info))
-        return info
-
-    info = gpus.ask(ask)
+    info = gpus.fabric(handle)
     if info is None:
         return
     # A virtual machine with one GPU of a board needs no fabric, and has none.

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -42,6 +42,9 @@ from rankwatch_launcher.outcome import (
     training_complete,
 )
 from rankwatch_launcher.schedulers import kubernetes
+
+if TYPE_CHECKING:
+    from rankwatch_launcher.job.launcher import Launcher
 
 if find_spec("torch") is None:  # `rankwatch` prints what to install
     raise ModuleNotFoundError("No module named 'torch'", name="torch")
@@ -209,7 +212,6 @@ def split(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
 
 def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     """Run this node's launcher."""
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
     from torch.distributed.run import config_from_args
 
     parser = build_parser()
@@ -264,6 +266,17 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     learned_limits = LearnedLimitsFile(args.ft_state or os.environ.get(FT_STATE, ""))
     learned_limits.read()
     launcher = Launcher(options, config, learned_limits)
+    _run(launcher, entrypoint, arguments)
+    code, other = launcher.outcome.code, _no_restart_code(*foreign)
+    if code == CODE_DO_NOT_REQUEUE and other is not None:
+        code = other
+    return kubernetes.exit_code(code, launcher.outcome.state, os.environ)
+
+
+def _run(launcher: Launcher, entrypoint: str, arguments: list[str]) -> None:
+    """Run the job; in the end its summary is printed."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
+
     try:
         # Without a file of its own, record() would only log that it has none.
         run_job = record(launcher.run) if "TORCHELASTIC_ERROR_FILE" in os.environ else launcher.run
@@ -273,10 +286,6 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     finally:
         if launcher.summary is not None:
             launcher.summary.show()
-    code, other = launcher.outcome.code, _no_restart_code(*foreign)
-    if code == CODE_DO_NOT_REQUEUE and other is not None:
-        code = other
-    return kubernetes.exit_code(code, launcher.outcome.state, os.environ)
 
 
 def _refuse(wrong: Mistake, outcome: str) -> int:

@@ -183,14 +183,6 @@ def _explained(exits: Sequence[RankExit], code: int) -> RankExit:
 # Descriptions ---------------------------------------------------------------------------------------------------------
 
 
-def signal_name(number: int) -> str:
-    """The name of a signal; ``signal N`` for an unnamed real-time signal."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
 def describe_exit(exit_: RankExit, hostname: str) -> str:
     """How a rank exited."""
     described = f"rank {exit_.rank} on {hostname} {exit_phrase(exit_.code, exit_.first_line, exit_.signal or '')}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rankwatch.contract.enums import ProcessState
-from rankwatch.contract.exits import is_consequence
+from rankwatch.contract.exits import is_consequence, signal_name
 from rankwatch.contract.messages import TRACEBACK, Frame, RankStack
 
 MAX_TEXT: Final = 300
@@ -103,12 +103,7 @@ class RankExit:
     @property
     def signal(self) -> str | None:
         """Name of the signal that killed it."""
-        if self.code >= 0:
-            return None
-        try:
-            return signal.Signals(-self.code).name
-        except ValueError:
-            return f"signal {-self.code}"
+        return signal_name(-self.code) if self.code < 0 else None
 
     @property
     def first_line(self) -> str:

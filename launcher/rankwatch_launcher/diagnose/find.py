@@ -116,7 +116,7 @@ class _Processes:
     def read(cls, proc: Path) -> _Processes:
         made = cls(proc)
         for name in filter(str.isdigit, os.listdir(proc)):
-            fields = procfs.stat_fields(_text(proc / name / "stat"))
+            fields = procfs.stat_fields(procfs.text(proc / name / "stat"))
             if len(fields) > _STARTED and fields[0] not in "ZX":
                 made.parents[int(name)], made.started[int(name)] = int(fields[_PPID]), int(fields[_STARTED])
         for child in sorted(made.parents, key=lambda pid: (made.started[pid], pid)):
@@ -138,7 +138,7 @@ class _Processes:
         return found
 
     def command(self, pid: int) -> str:
-        return _text(self.proc / str(pid) / "cmdline", MAX_COMMAND).replace("\0", " ").strip()
+        return procfs.text(self.proc / str(pid) / "cmdline", MAX_COMMAND).replace("\0", " ").strip()
 
     def is_python(self, pid: int) -> bool:
         try:
@@ -163,7 +163,9 @@ class _Processes:
 
     def user(self, pid: int) -> int:
         """The user that a process runs as; its folder may belong to root."""
-        fields = (line.split() for line in _text(self.proc / str(pid) / "status").splitlines() if line[:4] == "Uid:")
+        fields = (
+            line.split() for line in procfs.text(self.proc / str(pid) / "status").splitlines() if line[:4] == "Uid:"
+        )
         return next((int(each[1]) for each in fields), -1)
 
     def launcher_of(self, pid: int) -> tuple[str, int]:
@@ -175,7 +177,7 @@ class _Processes:
 
     def age(self, pid: int) -> float:
         try:
-            up = float(_text(self.proc / "uptime").split()[0])
+            up = float(procfs.text(self.proc / "uptime").split()[0])
         except (ValueError, IndexError):
             return 0.0
         return max(0.0, round(up - self.started.get(pid, 0) / _TICK, 2))
@@ -365,14 +367,6 @@ def _siblings(processes: _Processes, ours: Collection[int], known: Collection[in
 def _number(variables: Mapping[str, str], name: str) -> int:
     text = variables.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 8 else -1
-
-
-def _text(path: Path, longest: int = -1) -> str:
-    try:
-        with path.open(errors="replace") as file:
-            return file.read(longest)
-    except OSError:
-        return ""
 
 
 def error_of(rank: Rank) -> str:

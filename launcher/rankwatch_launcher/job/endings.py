@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousError
 
+from rankwatch.contract.exits import signal_name
 from rankwatch.contract.messages import Directive
 from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver
 from rankwatch_launcher.core import attempt_end
@@ -76,7 +77,7 @@ def _by_directive(directive: Directive) -> Outcome:
 
 
 def _by_signal(number: signal.Signals, at: Whereabouts) -> tuple[Outcome, int, str]:
-    reason = f"the launcher on {at.host} got {attempt_end.signal_name(number)}"
+    reason = f"the launcher on {at.host} got {signal_name(number)}"
     state = PREEMPTED if number == at.stop_signal else STOPPED
     if at.standing_by:
         return Outcome(state, 0, reason), logging.WARNING, f"{reason}; it ran no rank"

@@ -24,7 +24,9 @@ from torch.distributed.launcher.api import LaunchConfig
 
 from rankwatch.contract import env as environment
 from rankwatch.contract.enums import AckState, ConsoleWord, ProcessEventKind
+from rankwatch.contract.messages import FAULTS
 from rankwatch.contract.policy import Policy
+from rankwatch.faults.spec import VARIABLE
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.coordination.decisions import RestartBudget, StopRequest
 from rankwatch_launcher.coordination.membership import Member, MembershipRules, Place
@@ -152,7 +154,8 @@ class Launch:
         versions = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
         run = torch_compat.run_folder(specs, config.run_id)
         logs = log_facts(torch_compat.redirected_into(specs), run, kept=self.keeper.folder, sent=options.send_logs)
-        self.session.facts = versions | logs | slurm.facts(os.environ) | kubernetes.facts(os.environ)
+        faults = {FAULTS: given} if (given := os.environ.get(VARIABLE)) else {}
+        self.session.facts = versions | faults | logs | slurm.facts(os.environ) | kubernetes.facts(os.environ)
         self.session.topology = topology.labels(options.topology_label, os.environ)
         stop_signal = signal.Signals[options.stop_signal] if options.stop_signal else None
         handled = torch_compat.setting(config, "signals_to_handle")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import byref
 from typing import Any, Final
 
 from rankwatch.contract import topology
@@ -43,14 +42,7 @@ def nvlink_domain() -> str:
 
 
 def _domain(gpus: Gpus, handle: Any) -> str:
-    nvml = gpus.nvml
-
-    def ask() -> Any:
-        info = nvml.c_nvmlGpuFabricInfo_t()
-        nvml.nvmlDeviceGetGpuFabricInfo(handle, byref(info))
-        return info
-
-    info = gpus.ask(ask)
+    info = gpus.fabric(handle)
     if info is None or info.state != _DONE or info.status:
         return ""
     cluster = bytes(info.clusterUuid)

@@ -185,20 +185,20 @@ class UsageMeter:
         return found
 
     def _stat(self, folder: Path) -> list[str]:
-        return procfs.stat_fields(_text(folder / "stat"))
+        return procfs.stat_fields(procfs.text(folder / "stat"))
 
     def _threads(self, pid: int) -> dict[int, int]:
         """Ticks of CPU by thread, without those whose work proves nothing."""
         found = {}
         for task in procfs.tasks(pid, self._proc):
-            text = _text(task / "stat")
+            text = procfs.text(task / "stat")
             if text and not text.partition("(")[2].startswith(NOT_WORK):
                 found[int(task.name)] = _ticks(procfs.stat_fields(text))
         return found
 
     def _delay(self, tasks: Iterable[Path]) -> float:
         """Seconds that threads spent waiting for a CPU; 0 where the kernel does not count them."""
-        fields = (_text(task / "schedstat").split() for task in tasks)
+        fields = (procfs.text(task / "schedstat").split() for task in tasks)
         return sum(int(each[1]) for each in fields if len(each) == 3 and each[1].isdigit()) / 1e9
 
     def _bytes(self, folder: Path) -> int:
@@ -283,12 +283,5 @@ def _reaped(fields: list[str]) -> int:
 
 def _named(path: Path) -> list[tuple[str, int]]:
     """Numbers in a file of ``NAME: NUMBER`` lines."""
-    pairs = (line.split(":", 1) for line in _text(path).splitlines() if ":" in line)
+    pairs = (line.split(":", 1) for line in procfs.text(path).splitlines() if ":" in line)
     return [(name, int(value)) for name, value in pairs if value.strip().isdigit()]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

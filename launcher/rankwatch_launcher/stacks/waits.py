@@ -174,7 +174,7 @@ class _Search:
             raise _TooMuchError
         self.seen.add((pid, tid))
         folder = self.proc / str(pid) / "task" / str(tid)
-        state = procfs.stat_fields(_text(folder / "stat"))[:1]
+        state = procfs.stat_fields(procfs.text(folder / "stat"))[:1]
         if not state or state[0] in "ZX":
             return None
         if state[0] in "Tt":
@@ -182,7 +182,7 @@ class _Search:
             return None
         call = self._call(folder)
         if call is None:
-            running = state[0] == "R" or _text(folder / "syscall").startswith("running")
+            running = state[0] == "R" or procfs.text(folder / "syscall").startswith("running")
             storage = state[0] == "D"
             kind = WaitKind.STORAGE if storage else WaitKind.RUNNING if running else WaitKind.UNKNOWN
             return Wait(kind, "", None, through)
@@ -208,7 +208,7 @@ class _Search:
                 return Wait(WaitKind.FILE_LOCK, self._lock(pid, arguments[0]), None, through)
             case "openat":
                 path = self._string(pid, arguments[1])
-                fifo = _text(self.proc / str(pid) / "task" / str(tid) / "wchan").startswith("wait_for_partner")
+                fifo = procfs.text(self.proc / str(pid) / "task" / str(tid) / "wchan").startswith("wait_for_partner")
                 return Wait(WaitKind.PIPE if fifo else WaitKind.STORAGE, path, None, through)
             case "fsync":
                 return Wait(WaitKind.STORAGE, self._target(pid, arguments[0])[-MAX_TARGET:], None, through)
@@ -238,7 +238,7 @@ class _Search:
         for task in sorted(procfs.tasks(pid, self.proc), key=lambda each: int(each.name)):
             tid = int(task.name)
             known = self.threads.get(tid) if pid == self.rank else None
-            name = _text(task / "comm").strip()
+            name = procfs.text(task / "comm").strip()
             if known is not None:
                 if known.serves_a_library:
                     continue
@@ -273,7 +273,7 @@ class _Search:
         return self._processes(chosen, through)
 
     def _has_ended(self, pid: int) -> bool:
-        state = procfs.stat_fields(_text(self.proc / str(pid) / "task" / str(pid) / "stat"))[:1]
+        state = procfs.stat_fields(procfs.text(self.proc / str(pid) / "task" / str(pid) / "stat"))[:1]
         return not state or state[0] in "ZX"
 
     def _processes(self, pids: Iterable[int], through: str) -> Wait | None:
@@ -307,8 +307,8 @@ class _Search:
         return self._family
 
     def _command(self, pid: int) -> str:
-        words = _text(self.proc / str(pid) / "cmdline", MAX_COMMAND).replace("\0", " ").strip()
-        words = words or _text(self.proc / str(pid) / "comm").strip()
+        words = procfs.text(self.proc / str(pid) / "cmdline", MAX_COMMAND).replace("\0", " ").strip()
+        words = words or procfs.text(self.proc / str(pid) / "comm").strip()
         return f"{words} (pid {pid})" if words else f"pid {pid}"
 
     # Descriptors ------------------------------------------------------------------------------------------------------
@@ -420,7 +420,7 @@ class _Search:
         """Descriptors with whether they are to be written, and whether the wait has no time limit."""
         arguments = call.arguments
         if call.name in ("epoll", "epoll2"):
-            lines = _text(self.proc / str(pid) / "fdinfo" / str(arguments[0])).splitlines()
+            lines = procfs.text(self.proc / str(pid) / "fdinfo" / str(arguments[0])).splitlines()
             numbers = [(int(line.split()[1]), False) for line in lines if line.startswith("tfd:")]
             return numbers, _signed(arguments[3]) < 0 if call.name == "epoll" else not arguments[3]
         if call.name == "select":
@@ -436,7 +436,7 @@ class _Search:
     # /proc ------------------------------------------------------------------------------------------------------------
 
     def _call(self, folder: Path) -> _Call | None:
-        words = _text(folder / "syscall").split()
+        words = procfs.text(folder / "syscall").split()
         if len(words) < 7 or not words[0].isdigit():
             return None
         name = self.calls.get(int(words[0]))
@@ -455,7 +455,7 @@ class _Search:
             inode = os.stat(self.proc / str(pid) / "fd" / str(number)).st_ino
         except OSError:
             return path
-        for line in _text(self.proc / "locks").splitlines():
+        for line in procfs.text(self.proc / "locks").splitlines():
             words = line.split()
             if len(words) > 5 and words[1] != "->" and words[5].rpartition(":")[2] == str(inode):
                 return f"{path}, held by {self._command(int(words[4]))}" if int(words[4]) > 0 else path
@@ -501,7 +501,7 @@ class _Connection(NamedTuple):
 
 def _connections(folder: Path) -> Iterator[_Connection]:
     for name in ("tcp", "tcp6"):
-        for line in _text(folder / name).splitlines()[1:]:
+        for line in procfs.text(folder / name).splitlines()[1:]:
             words = line.split()
             if len(words) > 9:
                 yield _Connection(_address(words[1]), _address(words[2]), words[3], words[9])
@@ -533,11 +533,3 @@ def _innermost_is_torch(frames: Sequence[Frame]) -> bool:
     """Whether the innermost function outside of Python's own library is torch.distributed's."""
     outside = (f.file for f in frames if "/lib/python" not in f.file or "-packages/" in f.file)
     return TORCH_DISTRIBUTED in next(outside, "")
-
-
-def _text(path: Path, longest: int = -1) -> str:
-    try:
-        with path.open(errors="replace") as file:
-            return file.read(longest)
-    except OSError:
-        return ""

@@ -32,7 +32,7 @@ import numpy as np
 
 from rankwatch.contract.enums import DirectiveKind, JobState, NodeRole, VerdictKind
 from rankwatch.contract.limits import RankLimits
-from rankwatch.contract.messages import Directive, NodeRegistration, ProcessEvent
+from rankwatch.contract.messages import FAULTS, Directive, NodeRegistration, ProcessEvent
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.events import Order, RankIdentity
 from rankwatch_monitor.core.goodput.ledger import Ledger
@@ -339,6 +339,11 @@ class Job:
     def open_incident(self) -> Incident | None:
         """The open incident; at most one is open, and its consequences join it."""
         return self.incidents[-1] if self.incidents and self.incidents[-1].open else None
+
+    @property
+    def rehearses(self) -> bool:
+        """Faults are injected into its ranks, so that what happens to them says nothing of their hosts."""
+        return any(FAULTS in node.registration.facts for node in self.nodes.values())
 
     @property
     def limits(self) -> Limits:

@@ -50,7 +50,7 @@ from rankwatch_monitor.ingest.otlp.scalars import (
 )
 from rankwatch_monitor.ingest.otlp.sections import LONGEST, longest, read_finished, read_first, read_open
 from rankwatch_monitor.ingest.otlp.series import SeriesTracker
-from rankwatch_monitor.ingest.rejection import Forbidden, Refusal, Rejection, Rejections
+from rankwatch_monitor.ingest.rejection import Forbidden, Refusal, Rejection, Rejections, too_many
 
 _NUMBER: Final = frozenset({"gauge", "sum"})
 _HISTOGRAM: Final = frozenset({"histogram", "exponential_histogram"})
@@ -290,7 +290,7 @@ class MetricsDecoder:
     def _bounded(self, request: ExportMetricsServiceRequest) -> Sequence[ResourceMetrics]:
         resources = request.resource_metrics
         if len(resources) > self._limits.resources_per_request:
-            raise _too_many("resources", "resources_per_request", self._limits.resources_per_request)
+            raise too_many("resources", "resources_per_request", self._limits.resources_per_request)
         return resources
 
     def _sender_of(self, resource: Resource) -> Identified | Rejection:
@@ -339,7 +339,7 @@ class _PointBudget:
     def take(self, points: int) -> None:
         self._left -= points
         if self._left < 0:
-            raise _too_many("data points", "points_per_request", self._limit)
+            raise too_many("data points", "points_per_request", self._limit)
 
 
 def _read(
@@ -405,11 +405,3 @@ def _count(resource_metrics: ResourceMetrics, budget: _PointBudget) -> int:
             budget.take(count)
             points += count
     return points
-
-
-def _too_many(what: str, limit_name: str, limit: int) -> Refusal:
-    return Refusal(
-        413,
-        "too_many_points",
-        f"{what} in one request are above the limit of {limit} ({limit_name}): send smaller batches",
-    )

@@ -26,6 +26,15 @@ class Refusal(Exception):  # noqa: N818 - a response to the sender, not an error
         self.retry_after = retry_after
 
 
+def too_many(what: str, limit_name: str, limit: int) -> Refusal:
+    """A request holds more than the limits allow."""
+    return Refusal(
+        413,
+        "too_many_points",
+        f"{what} in one request are above the limit of {limit} ({limit_name}): send smaller batches",
+    )
+
+
 Forbidden = Callable[[str], str | None]
 """Takes a job id; returns why the sender may not report on that job, None if it may."""
 

@@ -23,7 +23,7 @@ from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.lru import LruCache
 from rankwatch_monitor.ingest.otlp.identity import Identified, check_jobs, identify
-from rankwatch_monitor.ingest.rejection import Forbidden, Refusal, Rejection, Rejections, quote
+from rankwatch_monitor.ingest.rejection import Forbidden, Rejection, Rejections, quote, too_many
 
 # Spans are sampled and infrequent, so fewer identities are cached than for metrics.
 _IDENTITIES: Final = 4096
@@ -74,9 +74,9 @@ class TracesDecoder:
         """
         limits = self._limits
         if len(request.resource_spans) > limits.resources_per_request:
-            raise _too_many("resources", "resources_per_request", limits.resources_per_request)
+            raise too_many("resources", "resources_per_request", limits.resources_per_request)
         if sum(len(s.spans) + 1 for r in request.resource_spans for s in r.scope_spans) > limits.spans_per_request:
-            raise _too_many("spans", "spans_per_request", limits.spans_per_request)
+            raise too_many("spans", "spans_per_request", limits.spans_per_request)
         if forbidden is not None:
             check_jobs((identify(each.resource, limits) for each in request.resource_spans), forbidden)
         records: list[SpanRecord] = []
@@ -173,11 +173,3 @@ def _numbers(resource_spans: ResourceSpans) -> dict[bytes, int]:
         if enclosing in numbers:
             numbers[span.span_id] = numbers[enclosing]
     return numbers
-
-
-def _too_many(what: str, limit_name: str, limit: int) -> Refusal:
-    return Refusal(
-        413,
-        "too_many_points",
-        f"{what} in one request are above the limit of {limit} ({limit_name}): send smaller batches",
-    )

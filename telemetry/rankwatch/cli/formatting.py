@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -111,6 +111,11 @@ def pace(steps_per_second: float) -> str:
     if steps_per_second <= 0:
         return "0 steps/s"
     return f"{steps_per_second:.2f} steps/s" if steps_per_second >= 0.1 else f"{1 / steps_per_second:.1f} s a step"
+
+
+def members_of(members: Sequence[int]) -> str:
+    """``rank 3``, ``3 ranks (0-2)``."""
+    return f"rank {members[0]}" if len(members) == 1 else f"{len(members)} ranks ({ranks(members)})"
 
 
 def count(number: int, what: str) -> str:

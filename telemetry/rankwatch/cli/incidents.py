@@ -20,6 +20,7 @@ from rankwatch.cli.formatting import (
     duration,
     fault,
     log_lines,
+    members_of,
     of_it_lost,
     printable,
     ranks,
@@ -131,7 +132,7 @@ def incident_report(incident: Json, terminal: Terminal) -> list[str]:
     for each in errors:
         by_error.setdefault(each["error"] or "without a reason", []).append(each["rank"])
     for words, members in list(by_error.items())[:SHOWN_ERRORS]:
-        lines += terminal.wrapped(f"{_members(members)}: no stack, {words}", "  ", "warning")
+        lines += terminal.wrapped(f"{members_of(members)}: no stack, {words}", "  ", "warning")
     return lines + log_report(incident) + _collectives(incident, terminal)
 
 
@@ -203,7 +204,7 @@ def _group(group: Json, terminal: Terminal) -> list[str]:
     notes = [word for word, true in (("culprit", group["is_culprit"]), ("waits for peers", group["waits"])) if true]
     arguments = ", ".join([*notes, *filter(None, (group["note"],))])
     style = "bad" if group["is_culprit"] else ""
-    lines = ["", *terminal.wrapped(_members(group["ranks"]) + (f": {arguments}" if arguments else ""), "  ", style)]
+    lines = ["", *terminal.wrapped(members_of(group["ranks"]) + (f": {arguments}" if arguments else ""), "  ", style)]
     for frame in group["frames"][:SHOWN_FRAMES]:
         function = cut(printable(frame["function"]), terminal.width // 2)
         where = printable(f"{frame['file']}:{frame['line']}")
@@ -224,12 +225,8 @@ def _collectives(incident: Json, terminal: Terminal) -> list[str]:
             did = f"{'waits' if one else 'wait'} in {newest}"
         else:
             did = f"{'has' if one else 'have'} completed {newest} and entered no other"
-        lines += terminal.wrapped(printable(f"{_members(front['ranks'])} {did}"), "  ")
+        lines += terminal.wrapped(printable(f"{members_of(front['ranks'])} {did}"), "  ")
     return lines
-
-
-def _members(members: Sequence[int]) -> str:
-    return f"rank {members[0]}" if len(members) == 1 else f"{len(members)} ranks ({ranks(members)})"
 
 
 # Requests -------------------------------------------------------------------------------------------------------------

@@ -32,6 +32,14 @@ def is_consequence(message: str) -> bool:
     return bool(_CONSEQUENCE.search(message.partition("\n")[0]))
 
 
+def signal_name(number: int) -> str:
+    """The name of a signal; ``signal N`` for an unnamed real-time signal."""
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def exit_phrase(code: int, message: str = "", signal: str = "") -> str:
     """``exited with code 1: ValueError: no data`` or ``was killed by SIGKILL``.
 

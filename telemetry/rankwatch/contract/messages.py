@@ -20,6 +20,9 @@ from rankwatch.contract.nccl_ras import RasReport
 from rankwatch.contract.node_checks import CheckResult
 from rankwatch.contract.text import decoded, one_line
 
+FAULTS: Final = "faults"
+"""The fact about a launcher that its ranks have faults injected: which."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeRegistration:

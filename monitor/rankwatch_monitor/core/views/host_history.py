@@ -1,9 +1,9 @@
 """The incidents about one host, over all jobs, and how often there were any lately.
 
 A host is *named* by confirmed incidents of which it is a culprit, *suspected* by open ones that are not confirmed, and
-*silent* in one that is open while a job receives nothing from it. An order, and what a rank handles by itself, is about
-no host, and a suspicion that is over neither. Pages of job, incident and node, the list of hosts, the digest and the
-terminal count by these functions, suspicions apart.
+*silent* in one that is open while a job receives nothing from it. About no host are an order, what a rank handles by
+itself, a suspicion that is over, and whatever happens to a job into which faults are injected. Pages of job, incident
+and node, the list of hosts, the digest and the terminal count by these functions, suspicions apart.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def about_of(job: Job, now: float) -> Iterator[tuple[str, About]]:
     """The hosts that each incident of a job is about, and as what."""
     quiet = quiet_host(job, now)
     for incident in job.incidents:
-        if incident.kind in NOT_OF_A_HOST:
+        if incident.kind in NOT_OF_A_HOST or job.rehearses:
             continue
         named = {culprit.host for culprit in incident.culprits if culprit.host}
         for host in named if incident.confirmed or incident.open else ():

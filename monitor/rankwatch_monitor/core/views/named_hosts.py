@@ -36,7 +36,7 @@ def incidents_by_host(jobs: Iterable[Job]) -> dict[str, list[Incident]]:
     """The confirmed incidents that named each host."""
     found: dict[str, list[Incident]] = {}
     for job in jobs:
-        for incident in job.incidents:
+        for incident in () if job.rehearses else job.incidents:
             for host in hosts_named(incident):
                 found.setdefault(host, []).append(incident)
     return found

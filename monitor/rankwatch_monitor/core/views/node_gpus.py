@@ -168,7 +168,7 @@ def slow_by_host(jobs: Iterable[Job], since: float = -math.inf) -> dict[str, lis
     """The slow ranks that jobs still hold, by host; ``since``: those that became slow from then on (unix seconds)."""
     found: dict[str, list[tuple[Job, Straggler]]] = {}
     for job in jobs:
-        for each in job.performance.stragglers:
+        for each in () if job.rehearses else job.performance.stragglers:
             if each.since >= since:
                 found.setdefault(each.host, []).append((job, each))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -82,11 +82,7 @@ def identify(resource: Resource, limits: Limits) -> Identified | Rejection:
     problem = _check(job_id, numbers, limits)
     if problem is not None:
         return problem
-    instance = _text(values, semconv.SERVICE_INSTANCE_ID)
-    if foreign and (not instance or instance.endswith(f"rank{numbers[semconv.RANK]}")):
-        # NeMo Lens puts only the rank there, which a restarted process would share with its predecessor.
-        more = (_text(values, semconv.HOST_NAME), _text(values, semconv.PROCESS_PID), _text(values, _RUN))
-        instance = "/".join(filter(None, (instance, *more)))
+    instance = _instance(values, numbers[semconv.RANK], foreign)
     for name, given in ((semconv.JOB_ID, job_id), (semconv.SERVICE_INSTANCE_ID, instance)):
         if len(given) > limits.name_length:
             return Rejection("name_too_long", f"{name} has {len(given)} characters, limit {limits.name_length}")
@@ -113,13 +109,26 @@ def identify(resource: Resource, limits: Limits) -> Identified | Rejection:
         device=shown[semconv.HW_ID][: limits.name_length],
         **{dimension: place for dimension, place in places.items() if place is not None},
     )
-    warnings = []
+    odd = [f"dl.{dimension}.rank" for dimension, place in places.items() if place is None]
+    return Identified(identity, tuple(_warnings(cut, odd, limits)), foreign)
+
+
+def _instance(values: dict[str, Value], rank: int, foreign: bool) -> str:
+    """The ID of the process."""
+    instance = _text(values, semconv.SERVICE_INSTANCE_ID)
+    if foreign and (not instance or instance.endswith(f"rank{rank}")):
+        # NeMo Lens puts only the rank there, which a restarted process would share with its predecessor.
+        more = (_text(values, semconv.HOST_NAME), _text(values, semconv.PROCESS_PID), _text(values, _RUN))
+        instance = "/".join(filter(None, (instance, *more)))
+    return instance
+
+
+def _warnings(cut: Sequence[str], odd: Sequence[str], limits: Limits) -> Iterator[Rejection]:
+    """What was left out of an identity: the ends of names, and coordinates of the parallel layout."""
     if cut:
-        warnings.append(Rejection("name_too_long", f"{', '.join(cut)} cut to {limits.name_length} characters"))
-    if odd := [f"dl.{dimension}.rank" for dimension, place in places.items() if place is None]:
-        message = f"{', '.join(odd)} left out: not a number from 0 up to below its size"
-        warnings.append(Rejection("bad_identity", message))
-    return Identified(identity, tuple(warnings), foreign)
+        yield Rejection("name_too_long", f"{', '.join(cut)} cut to {limits.name_length} characters")
+    if odd:
+        yield Rejection("bad_identity", f"{', '.join(odd)} left out: not a number from 0 up to below its size")
 
 
 def _job_of(values: dict[str, Value], job_name: str) -> str:

@@ -5,7 +5,6 @@ A list of parts, each a function from the job to its lines; empty parts are left
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from rankwatch.cli.formatting import (
@@ -15,11 +14,11 @@ from rankwatch.cli.formatting import (
     duration,
     fault,
     log_lines,
+    members_of,
     of_it_lost,
     pace,
     percent,
     printable,
-    ranks,
     spaced,
     verdict_row,
     when,
@@ -187,7 +186,7 @@ def _stacks(incident: Incident) -> list[str]:
     if len(groups) > SHOWN_GROUPS:
         lines.append(f"      and {count(len(groups) - SHOWN_GROUPS, 'more group')}")
     for failure in failures[:SHOWN_GROUPS]:
-        lines += wrapped(f"{_members(failure.ranks)}: no stack, {failure.error or 'reason unknown'}", "      ")
+        lines += wrapped(f"{members_of(failure.ranks)}: no stack, {failure.error or 'reason unknown'}", "      ")
     return lines
 
 
@@ -197,7 +196,7 @@ def _logs(job: Job, incident: Incident) -> list[str]:
 
 def _group(group: responses.StackGroup) -> list[str]:
     notes = [word for word, true in (("culprit", group["is_culprit"]), ("waits for peers", group["waits"])) if true]
-    lines = [f"      {_members(group['ranks'])}: {', '.join(notes)}".rstrip()]
+    lines = [f"      {members_of(group['ranks'])}: {', '.join(notes)}".rstrip()]
     lines += [
         f"        {frame['function']}  {frame['file']}:{frame['line']}" for frame in group["frames"][:SHOWN_FRAMES]
     ]
@@ -205,10 +204,6 @@ def _group(group: responses.StackGroup) -> list[str]:
         lines.append("        in different places; their frames are not kept")
     more = len(group["frames"]) - SHOWN_FRAMES
     return lines + ([f"        and {count(more, 'more frame')}"] if more > 0 else [])
-
-
-def _members(members: Sequence[int]) -> str:
-    return f"rank {members[0]}" if len(members) == 1 else f"{len(members)} ranks ({ranks(members)})"
 
 
 def _limits(job: Job) -> list[str]:

@@ -31,6 +31,7 @@ from rankwatch_monitor.replay.traces.parts import (
     WAITING_IN_GAPS,
     Kind,
     Line,
+    Parts,
     exposed,
     grouped,
     parts,
@@ -179,12 +180,7 @@ def windows(table: OperationTable) -> Iterator[tuple[float, list[RankReport]]]:
     waiting_N = _waiting(table, line.beyond(np.ones(len(table), bool))[1] + lead_N)
     if _begin_together(step_C, begin_C, lead_C):
         waiting_N[first_C] = True
-    missing_C = _missing(table)
-    # A row that is missing leaves a gap, which is not the host's: its computation is put back.
-    waiting_N |= (missing_C > 0)[table.cell_N]
-    split = parts(line, lead_N, waiting_N)
-    found_C = np.minimum(missing_C, split.communication_C)
-    split = split._replace(compute_C=split.compute_C + found_C, communication_C=split.communication_C - found_C)
+    split = _completed(table, line, lead_N, waiting_N)
     step_seconds_C = split.data_C + split.host_C + split.compute_C + split.communication_C
     kernels_C, collectives_C = _kernels(table), collectives(table, exposed(line))
     stage_of, dp_of, tp_of = (
@@ -229,6 +225,14 @@ def windows(table: OperationTable) -> Iterator[tuple[float, list[RankReport]]]:
                 )
             )
         yield at, reports
+
+
+def _completed(table: OperationTable, line: Line, lead_N: Floats, waiting_N: Bools) -> Parts:
+    """The parts of each step. A missing row leaves a gap that is not the host's: its computation is put back."""
+    missing_C = _missing(table)
+    split = parts(line, lead_N, waiting_N | (missing_C > 0)[table.cell_N])
+    found_C = np.minimum(missing_C, split.communication_C)
+    return split._replace(compute_C=split.compute_C + found_C, communication_C=split.communication_C - found_C)
 
 
 def _times(step_C: Ints, begin_C: Floats, end_C: Floats) -> Iterator[tuple[float, range]]:

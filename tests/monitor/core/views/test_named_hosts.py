@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Action
+from rankwatch.contract.messages import FAULTS
 from rankwatch_monitor.core.views.digest import digest
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.named_hosts import named_hosts
-from rankwatch_monitor.core.views.node_view import one_node
+from rankwatch_monitor.core.views.node_view import glance, one_node
 
 
 def hung(job: str, *ranks: int) -> Scene:
@@ -42,6 +43,18 @@ def test_hosts_are_counted_over_jobs_and_the_last_incident_is_linked() -> None:
     assert last.timeline.since is not None
     assert last.timeline.since < last.opened_at
     json.dumps(rows)
+
+
+def test_what_happens_to_a_job_with_injected_faults_counts_against_no_host() -> None:
+    one, rehearsed = hung("one", 3), hung("rehearsed", 3)
+    for node in rehearsed.job.nodes.values():
+        node.registration = replace(node.registration, facts={FAULTS: "rank=3,step=5,kind=hang"})
+    jobs = [one.job, rehearsed.job]
+    assert [(row["host"], row["incidents"], row["jobs"]) for row in named_hosts(jobs, one.now)] == [
+        ("host-1", 1, ["one"])
+    ]
+    assert one_node([rehearsed.job], "host-1", one.now)["incidents"] == []  # type: ignore[index]
+    assert glance([rehearsed.job], rehearsed.now).named == {}
 
 
 def test_orders_and_suspicions_name_no_host() -> None:

@@ -2,7 +2,7 @@
 
 How this works
 --------------
-Two models of the same job run side by side. :class:`support.simulator.scene.Scene` makes the events by which
+Two models of the same job run side by side. :class:`~support.simulator.scene.Scene` makes the events by which
 hangs are judged: exports, observations, launches, checkpoints, evaluations. The model of stragglers' scenes makes what
 the ranks' windows hold: how long each computes, waiting, kernel times. Each report of the first carries the
 newest window that its rank has closed by then, of the second, and one job of the core judges both.
@@ -32,9 +32,6 @@ from typing import Any
 
 from rankwatch_monitor.core.events import JobEvent, RankReport
 from rankwatch_monitor.core.job import Job
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-
 from support.simulator import scene, straggler_plan, straggler_scene
 from support.simulator.actors import Rank
 from support.simulator.outcome import Outcome, Simulation
