@@ -3,8 +3,8 @@
 Run: python dashboards/build.py           write dashboards/grafana/dashboards/*.json
      python dashboards/build.py --check   say which of them are not what would be written; exit code 1 if any
 
-The panels stand in ``fleet.py``, ``job.py``, ``ranks.py`` and ``monitor.py`` of ``grafana/``; every metric, label and word in
-them comes from ``rankwatch.contract`` and is checked while the dashboard is made (``grafana/queries.py``).
+The panels stand in ``fleet.py``, ``job.py``, ``ranks.py`` and ``monitor.py`` of ``grafana/``; every metric, label and
+word in them comes from ``rankwatch.contract`` and is checked while the dashboard is made (``grafana/queries.py``).
 """
 
 from __future__ import annotations

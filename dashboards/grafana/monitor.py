@@ -125,4 +125,6 @@ def _course() -> Row:
 
 def monitor() -> Json:
     """The dashboard of the monitors."""
-    return dashboard("rankwatch-monitor", "Rankwatch / Monitor", "Is the monitor itself well?", [_now(), _course()], job=False)
+    return dashboard(
+        "rankwatch-monitor", "Rankwatch / Monitor", "Is the monitor itself well?", [_now(), _course()], job=False
+    )
