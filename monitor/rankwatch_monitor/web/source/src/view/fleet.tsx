@@ -53,8 +53,10 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   const visible = choosing ? sorted(matching(jobs, text.value, label.value, text.value !== "" && watch.nodes.value ? nodesOf(watch.nodes.value) : undefined), sort.value, at, span) : urgent;
   return (
     <section class={drawn ? "fleet" : "fleet unspeeded"}>
-      <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, span)}</h1>
-      <DigestSection hours={hours} />
+      <header>
+        <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, span)}</h1>
+        <DigestSection hours={hours} />
+      </header>
       {choosing && <Choices jobs={jobs} />}
       {visible.length === 0 && (
         <p class="note">

@@ -120,10 +120,11 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   );
 }
 
-/** What is known of a rank with its state in the grid, which is newer than its report. */
+/** What is known of a rank with its state in the grid, which may be newer than its report: a reason for another state is left out. */
 function placed(rank: number, states: readonly RankState[], byRank: readonly (RankReport | undefined)[]): Placed {
   const none = { rank, host: "", pid: null, iteration: null, heartbeat_age: null, report_age: null, open_sections: {}, idle: null, reason: "", local_rank: null, progress: null, function: null, scores: {} };
-  return { ...none, ...byRank[rank], state: states[rank]!, straggler: null };
+  const report = byRank[rank];
+  return { ...none, ...report, reason: report?.state === states[rank] ? report!.reason : "", state: states[rank]!, straggler: null };
 }
 
 /** In lines of ranks that are alike; those to be kept apart are alone. */
