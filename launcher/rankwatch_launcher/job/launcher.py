@@ -153,6 +153,7 @@ class Launch:
         run = torch_compat.run_folder(specs, config.run_id)
         logs = log_facts(torch_compat.redirected_into(specs), run, kept=self.keeper.folder, sent=options.send_logs)
         self.session.facts = versions | logs | slurm.facts(os.environ) | kubernetes.facts(os.environ)
+        self.session.launch = options.launch
         self.session.topology = topology.labels(options.topology_label, os.environ)
         stop_signal = signal.Signals[options.stop_signal] if options.stop_signal else None
         handled = torch_compat.setting(config, "signals_to_handle")
