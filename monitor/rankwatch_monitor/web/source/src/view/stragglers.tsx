@@ -39,6 +39,7 @@ function Table({ name, rows, total, over = false }: Rows) {
   const [all, showAll] = useState(false);
   const visible = all ? rows : rows.slice(0, FEW);
   const known = visible.some((each) => each.own != null);
+  const scored = visible.some((each) => each.score != null);
   return (
     <>
       <div class="scroll" role="region" aria-label={name} tabIndex={0}>
@@ -51,7 +52,7 @@ function Table({ name, rows, total, over = false }: Rows) {
               {known && <th scope="col" class="number" title="Seconds of each step that it spends on this, and the median of its peers">It takes</th>}
               <th scope="col" class="number">Others wait</th>
               <th scope="col" class="number">Share of a step</th>
-              <th scope="col" class="number">GPU score</th>
+              {scored && <th scope="col" class="number">GPU score</th>}
               <th scope="col" class="number">Cost</th>
               <th scope="col">Since</th>
               {over && <th scope="col">Ended</th>}
@@ -67,7 +68,7 @@ function Table({ name, rows, total, over = false }: Rows) {
                 {known && <td class="number">{each.own == null ? "–" : <>{ofStep(each.own)}<small>its peers {ofStep(each.peers)}</small></>}</td>}
                 <td class="number">{ofStep(each.lateness)}</td>
                 <td class="number force">{wholePercent(each.share)}</td>
-                <td class="number" title={foundBy(each)}>{score(each.score)}</td>
+                {scored && <td class="number" title={foundBy(each)}>{score(each.score)}</td>}
                 <td class="number">{gpuTime(3600 * each.cost_gpu_hours)}</td>
                 <td>{clock(each.since, asOf.value)}{!over && <small>{ago(each.since, asOf.value).replace(/ .* ago/, " ago")}</small>}</td>
                 {over && <td>{clock(each.ended, asOf.value)}</td>}

@@ -180,7 +180,7 @@ function Reasons({ incident, ofHost }: { incident: Incident; ofHost: IncidentDet
   return (
     <>
       {incident.detail !== "" && <p class="sequel">{incident.detail}</p>}
-      {[ofHost?.text, ofHost?.suspect].map((text) => text && <p key={text} class="sequel"><NodeLink host={ofHost!.host} />: {text}</p>)}
+      {ofHost && (ofHost.text || ofHost.suspect) && <p class="sequel">{ofHost.text} {ofHost.suspect} <small>Node <NodeLink host={ofHost.host} /></small></p>}
     </>
   );
 }
