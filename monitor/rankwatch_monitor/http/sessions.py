@@ -34,6 +34,8 @@ LIFETIME: Final = 12 * 3600
 """Seconds until a session ends."""
 MOST: Final = 1_000
 """Sessions at the same time; the oldest end for new ones."""
+GRACE: Final = 15.0
+"""Seconds for which a session goes on that another one has replaced; as long as the page waits for a response."""
 CODE_LIFETIME: Final = 60
 """Seconds until a code expires."""
 MOST_CODES: Final = 100
@@ -154,6 +156,13 @@ class Sessions:
         """End the session named in a ``Cookie`` header."""
         self._drop([_key(self._secret_in(cookies))])
 
+    def supersede(self, cookies: str) -> None:
+        """End the session named in a ``Cookie`` header soon: requests that are under way still have its cookie."""
+        key = _key(self._secret_in(cookies))
+        if (old := self._open.get(key)) is not None:
+            self._open[key] = _Session(old.grant, min(old.ends, self._clock() + GRACE))
+            self._forget(key)
+
     def end_of(self, name: str) -> None:
         """End all sessions of a token, which was revoked."""
         self._drop([key for key, each in self._open.items() if each.grant.name == name])
@@ -193,7 +202,7 @@ def session_routes(tokens: TokenSource, sessions: Sessions, counters: Counters) 
     routes = APIRouter(tags=["session"])
 
     def begin(grant: Grant, request: Request, response: Response) -> None:
-        sessions.end(request.headers.get("cookie", ""))
+        sessions.supersede(request.headers.get("cookie", ""))
         response.set_cookie(
             sessions.cookie,
             sessions.begin(grant),

@@ -12,7 +12,7 @@ import pytest
 
 from rankwatch.cli.open_page import open_page
 from rankwatch_monitor.http.auth import Grant, Scope
-from rankwatch_monitor.http.sessions import CODE_LIFETIME, LIFETIME, MOST_CODES, Sessions
+from rankwatch_monitor.http.sessions import CODE_LIFETIME, GRACE, LIFETIME, MOST_CODES, Sessions
 from support.monitor_process import Api, RunningMonitor, running_monitor
 
 CONTROL, READ, INGEST = "control-secret", "read-secret", "ingest-secret"
@@ -136,6 +136,16 @@ def test_sessions_survive_a_restart_with_the_same_tokens_alone(tmp_path: Path) -
         assert {status(third, each) for each in cookies} == {401}
     with running_monitor(tmp_path / "4", *flags, database=database) as fourth:
         assert {status(fourth, each) for each in cookies} == {401}, "a change of tokens ended them for good"
+
+
+def test_a_session_that_is_exchanged_goes_on_for_requests_that_are_under_way() -> None:
+    now = 0.0
+    sessions = Sessions(lambda: now)
+    cookie = f"{sessions.cookie}={sessions.begin(READER)}"
+    sessions.supersede(cookie)
+    assert sessions.grant_in(cookie) == READER
+    now = GRACE
+    assert sessions.grant_in(cookie) is None
 
 
 def test_the_sessions_of_a_revoked_token_end() -> None:

@@ -123,8 +123,9 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
   const known = stale.value === null && !isElsewhere(job);
   const why = !isElsewhere(job) ? job.headline : job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`;
   const follows = known && tone === "waits" ? nextText(job, asOf.value) : "";
+  const next = known && tone === "bad" ? job.advice : null;
   return (
-    <li data-state={job.state} data-tone={tone}>
+    <li data-state={job.state} data-tone={tone} class={next ? "advised" : undefined}>
       <a href={jobAddress(job.id)}>
         <span class="standing">
           <JobMark state={job.state} />
@@ -142,7 +143,7 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
           </>
         )}
       </a>
-      {known && tone === "bad" && job.advice !== null && <p class="next"><NextLine job={job.id} advice={job.advice} why={why} /></p>}
+      {next && <p class="next"><NextLine job={job.id} advice={next} why={why} /></p>}
     </li>
   );
 }
