@@ -60,7 +60,7 @@ def on_the_page(url: str, job: str) -> str:
             pytest.skip(f"no Chromium here: {error.message.splitlines()[0]}")
         page = browser.new_page()
         page.goto(f"{url}/#/jobs/{job}")
-        page.get_by_text("Open incident").first.wait_for()
+        page.locator(".verdict > h2").wait_for()
         text = " ".join(page.inner_text("body").split())
         browser.close()
     return text
@@ -90,7 +90,7 @@ def test_one_incident_is_reported_the_same_everywhere(
     assert re.match(rf"Rank {RANK} on \S+ has been in section 'step' for [\d.]+ s, over its configured limit", reason)
 
     assert reason in reported.printed(), "the log"
-    assert reason in command(reported, "status", job, code=3), "the terminal"
+    assert incident["title"] in command(reported, "status", job, code=3), "the terminal"
     assert reason in command(reported, "incidents", job, incident["id"]), "one incident in the terminal"
     assert reason in command(reported, "report", job), "the report"
     assert training.api is not None
