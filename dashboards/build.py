@@ -3,8 +3,8 @@
 Run: python dashboards/build.py           write dashboards/grafana/dashboards/*.json
      python dashboards/build.py --check   say which of them are not what would be written; exit code 1 if any
 
-The panels stand in ``grafana/fleet.py``, ``grafana/job.py`` and ``grafana/ranks.py``; every metric, label and word in
-them comes from ``rankwatch.contract`` and is checked while the dashboard is made (``grafana/queries.py``).
+The panels stand in ``fleet.py``, ``job.py``, ``ranks.py`` and ``monitor.py`` of ``grafana/``; every metric, label and
+word in them comes from ``rankwatch.contract`` and is checked while the dashboard is made (``grafana/queries.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if str(HERE) not in sys.path:  # run by its path, or loaded by a test
 
 from grafana.fleet import fleet  # noqa: E402
 from grafana.job import job  # noqa: E402
+from grafana.monitor import monitor  # noqa: E402
 from grafana.panels import Json  # noqa: E402
 from grafana.ranks import ranks  # noqa: E402
 
@@ -33,7 +34,7 @@ def dashboards() -> dict[str, Json]:
     Raises:
         ValueError: a panel asks for a metric, label or word that there is not, or does not fit.
     """
-    return {f"{made['uid']}.json": made for made in (fleet(), job(), ranks())}
+    return {f"{made['uid']}.json": made for made in (fleet(), job(), ranks(), monitor())}
 
 
 def written(made: Json) -> str:

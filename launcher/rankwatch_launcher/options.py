@@ -121,6 +121,8 @@ class Options:
     prewarm: PrewarmSettings | None = None
     shutdown_timeout: float | None = None
     """torchrun's flag, or its variable, in seconds; None: not given."""
+    launch: str = ""
+    """The line that launches this node again, for people; empty: not to be sent."""
 
     auto: bool = setting(
         False,

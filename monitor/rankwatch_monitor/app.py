@@ -47,7 +47,10 @@ COMPRESSED_FROM = 16_384
 def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Origins | None = None) -> FastAPI:
     """The monitor as an ASGI application."""
     origins = origins or Origins()
-    registry, sessions = TokenRegistry(monitor.repository, monitor.clock.now), Sessions()
+    registry = TokenRegistry(monitor.repository, monitor.clock.now)
+    # A record is opened by its owner each time anew.
+    kept = None if monitor.read_only else monitor.repository
+    sessions = Sessions(monitor.clock.now, repository=kept, monitor=monitor.shared_as)
     monitor.team_of = registry.team_of
     registry.on_revoked = sessions.end_of
     # Those in a record are of the monitor that wrote it, or of who made the record.
@@ -62,6 +65,8 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         monitor.begin()
         if monitor.repository is not None and not monitor.repository.db_error:
             await registry.load()  # before the first request, so that no valid token is refused
+            if tokens.any:
+                await sessions.load(tokens, registry.named_since)
         access = asyncio.create_task(_load_access(registry, audit), name="rankwatch-access")
         loop = asyncio.create_task(monitor.run(), name="rankwatch-loop")
         loops[:] = [loop]

@@ -133,7 +133,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
             monitor.persistence.retention = settings.retention_days * 86_400.0
         if settings.record is not None:
             monitor.recorder = Recorder(settings.record, monitor.clock.now())
-        config = _configured(settings, monitor)
+        config = _configured(settings, monitor, own_tokens=own_tokens)
         url = address(settings, listener)
         monitor.publishing = None if read_only else _publishing(settings, monitor, url)
         log.info("at most %d connections", deadlines.raise_descriptor_limit())
@@ -150,7 +150,7 @@ def _serve(argv: Sequence[str], settings: Settings, repository: Repository | Non
         log.info("the monitor has shut down (%s)", server.asked_by.name)
 
 
-def _configured(settings: Settings, monitor: Monitor) -> uvicorn.Config:
+def _configured(settings: Settings, monitor: Monitor, *, own_tokens: bool) -> uvicorn.Config:
     """The application and how uvicorn serves it.
 
     Raises:
@@ -159,7 +159,7 @@ def _configured(settings: Settings, monitor: Monitor) -> uvicorn.Config:
     if monitor.read_only:
         tokens = Tokens(read=settings.read_token)  # no token allows anything else
     else:
-        tokens = Tokens(control=settings.token, read=settings.read_token, ingest=settings.ingest_token)
+        tokens = Tokens(settings.token, settings.read_token, settings.ingest_token, own=own_tokens)
     own = () if settings.loopback else (settings.host, socket.gethostname())
     origins = Origins((*settings.allowed_host, *own), settings.external_url)
     config = uvicorn.Config(

@@ -121,7 +121,7 @@ def test_panels_fill_the_24_columns_and_none_lies_upon_another(path: Path) -> No
 
 def test_a_dashboard_leads_to_the_others_and_to_the_page() -> None:
     uids = {loaded(path)["uid"] for path in FILES}
-    assert uids == {"rankwatch-fleet", "rankwatch-job", "rankwatch-ranks"}
+    assert uids == {"rankwatch-fleet", "rankwatch-job", "rankwatch-ranks", "rankwatch-monitor"}
     for path in FILES:
         text, variables = path.read_text(), {each["name"] for each in loaded(path)["templating"]["list"]}
         assert set(re.findall(r"/d/([\w-]+)", text)) <= uids

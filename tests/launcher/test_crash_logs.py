@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ def test_the_end_of_a_failed_ranks_own_log_is_sent_with_its_path(
     facts = monitor.of("nodes")[0]["facts"]
     assert (facts["rank_logs"], facts["run_logs"]) == (str(kept), str(file.parents[2]))
     assert facts["monitor"] == monitor.url
+    line = monitor.of("nodes")[0]["launch"]
+    assert line == f"cd {tmp_path} && rankwatch run --monitor {monitor.url} {shlex.join((*flags, str(script)))}"
 
 
 def test_without_one_the_end_of_the_launchers_own_log_is_sent_as_shared(
@@ -81,6 +84,7 @@ def test_no_line_leaves_the_node_where_logs_are_not_to_be_sent(
     assert monitor.of("evidence"), "stacks are sent as before"
     assert logs(monitor) == []
     assert monitor.of("nodes")[0]["facts"][LOGS_UNSENT] == "true"
+    assert monitor.of("nodes")[0]["launch"] == ""
     assert "reads shard 7" not in json.dumps(monitor.of("evidence"))
 
 

@@ -171,6 +171,22 @@ def test_only_what_needs_a_person_is_tinted_and_has_two_lines(page: Page, monito
     expect(page.locator(".jobs .next")).to_have_count(3)
 
 
+def test_the_digest_is_one_line_beside_the_heading(page: Page, monitor_url: str, script: Script) -> None:
+    script.add("one", ["running"] * 4)
+    summary = ", ".join(f"{number} incidents of kind {number}" for number in range(1, 30))
+    script.answers["/digest"] = {"since": 0.0, "until": 1.0, "lines": [], "notes": [], "summary": summary}
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.goto(monitor_url)
+    digest, heading = page.locator(".digest > summary"), page.get_by_role("heading", level=1)
+    expect(digest).to_contain_text("29 incidents of kind 29")
+    digest.click()  # all that folds is open in tests
+    expect(page.locator(".digest[open]")).to_have_count(0)
+    beside, title = box_of(digest), box_of(heading)
+    assert abs(beside["y"] + beside["height"] / 2 - title["y"] - title["height"] / 2) < title["height"] / 2
+    assert beside["x"] + beside["width"] <= 1440
+    assert beside["height"] < 2 * title["height"]
+
+
 def test_the_filters_are_folded_on_a_phone(page: Page, monitor_url: str, script: Script) -> None:
     for number in range(4):
         script.add(f"run-{number}", ["running"] * 4)

@@ -419,8 +419,8 @@ def test_a_crash_shows_those_of_its_gpu_over_all_jobs_and_what_follows_another_o
         page.goto(f"{monitor.url}/#/jobs/a")
         history = page.locator(".verdict .sequel").filter(has_text="crashes")
         expect(history).to_have_text(
-            "host-1: host-1 was named in 2 incidents of 2 jobs in 24\u202fh, this one included. "
-            "GPU 1 of host-1, rank 3: 2 crashes in 2 jobs. The error is the same each time."
+            "host-1 was named in 2 incidents of 2 jobs in 24\u202fh, this one included. "
+            "GPU 1 of host-1, rank 3: 2 crashes in 2 jobs. The error is the same each time. Node host-1"
         )
         expect(history.get_by_role("link", name="host-1")).to_have_attribute("href", "#/nodes/host-1")
         todo = page.locator(".verdict")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,12 +33,16 @@ def failed(why: str) -> Scene:
 def test_a_failure_is_stated_once_with_why_no_restart_followed(page: Page) -> None:
     why = "no restart is allowed (--max-restarts 0)"
     scene = failed(why)
+    line = "cd /srv && rankwatch run --nproc-per-node 4 train.py"
+    for node in scene.job.nodes.values():
+        node.registration = replace(node.registration, launch=line)
     with serving_scenes(scene.job, now=scene.now) as monitor:
         page.goto(f"{monitor.url}/#/jobs/job")
         verdict = page.locator(".verdict")
         expect(verdict.locator("h2").first).to_have_text(f"failed Rank 1 on host-0 exited with code 1: {ERROR}")
         expect(verdict.locator(".attempts")).to_contain_text(f"no restart: {why}")
-        expect(verdict.locator(".further")).to_contain_text("its launcher allows no restart")
+        expect(verdict.locator(".post-mortem")).to_contain_text("its launcher allows no restart")
+        expect(verdict.locator(".post-mortem code")).to_have_text(line)
         expect(page.locator(".details .facts")).to_contain_text("Restarts used0none allowed")
         expect(page.locator(".legend button")).to_have_text(["dead 1", "ended 3"])
         expect(page.locator(".ranks tr[data-alike]")).to_contain_text("ended3 alike")
@@ -65,11 +70,9 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
         minutes = f"{again['cost'] * 8 / 60:.1f}"
         expect(lost).to_have_text(re.compile(rf"^{minutes}\sGPU-minutes lost$"))
         expect(page.locator(".verdict .do")).to_contain_text("Read what rank 1 logged around step")
-        expect(page.locator(".verdict .further li")).to_contain_text(
-            [
-                "Look at the batch after step",
-                "Launch again without host-0: if rank 1 fails again, suspect data or code, and set CUDA",
-            ]
+        expect(page.locator(".verdict .further li")).to_contain_text(["Look at the batch after step"])
+        expect(page.locator(".post-mortem > p").last).to_contain_text(
+            "Launch again without host-0: if rank 1 fails again, suspect data or code, and set CUDA"
         )
         expect(page.locator(".attempts a")).to_have_text(
             [re.compile(rf"^attempt {number} ✕ after step \d+$") for number in (1, 2)]

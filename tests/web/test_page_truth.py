@@ -121,3 +121,15 @@ def test_a_real_monitor_that_is_killed(page: Page, monitor: RunningMonitor) -> N
     opened(page, monitor.url)
     monitor.kill()
     expect(page.locator(".pulse")).to_have_text(UNKNOWN)
+
+
+def test_a_reason_of_another_evaluation_than_the_grids_is_left_out(
+    page: Page, monitor_url: str, script: Script
+) -> None:
+    script.add("j", ["running", "hung"])
+    known = {"local_rank": 0, "host": "node-0", "pid": 1, "iteration": 5, "progress": 5, "heartbeat_age": 1.0}
+    known |= {"report_age": 0.3, "open_sections": {}, "state": "hung", "reason": "past its limit"}
+    script.answers["/jobs/j/ranks"] = {"ranks": [{"rank": rank, **known} for rank in range(2)]}
+    opened(page, monitor_url)
+    expect(page.locator(".ranks tbody tr:not(.because)")).to_have_count(2)
+    expect(page.locator(".ranks tr.because")).to_have_text("past its limit")

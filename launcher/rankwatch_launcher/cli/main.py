@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,7 @@ from rankwatch_launcher.cli.nvrx import Translated
 from rankwatch_launcher.cli.script import Mistake, mistake
 from rankwatch_launcher.job import supervisor
 from rankwatch_launcher.job.supervisor import RetryPlan, Supervision
+from rankwatch_launcher.launch_line import launch_line
 from rankwatch_launcher.log import logger, to_stderr
 from rankwatch_launcher.node.learned_limits import LearnedLimitsFile
 from rankwatch_launcher.options import Options
@@ -265,6 +267,8 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     _export(options)
     learned_limits = LearnedLimitsFile(args.ft_state or os.environ.get(FT_STATE, ""))
     learned_limits.read()
+    if options.send_logs:
+        options = replace(options, launch=launch_line(PROGRAM, argv, os.getcwd()))
     launcher = Launcher(options, config, learned_limits)
     _run(launcher, entrypoint, arguments)
     code, other = launcher.outcome.code, _no_restart_code(*foreign)

@@ -156,6 +156,7 @@ class Launch:
         logs = log_facts(torch_compat.redirected_into(specs), run, kept=self.keeper.folder, sent=options.send_logs)
         faults = {FAULTS: given} if (given := os.environ.get(VARIABLE)) else {}
         self.session.facts = versions | faults | logs | slurm.facts(os.environ) | kubernetes.facts(os.environ)
+        self.session.launch = options.launch
         self.session.topology = topology.labels(options.topology_label, os.environ)
         stop_signal = signal.Signals[options.stop_signal] if options.stop_signal else None
         handled = torch_compat.setting(config, "signals_to_handle")

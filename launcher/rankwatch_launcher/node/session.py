@@ -55,6 +55,8 @@ class MonitorSession:
         self.me, self._files, self._evidence = me, files, evidence
         self.learned_limits = learned_limits or LearnedLimitsFile()
         self.facts: dict[str, str] = {}
+        self.launch = ""
+        """The line that launches this node again."""
         self.role = (NodeRole.ACTIVE, "")
         self.checks: tuple[CheckResult, ...] = ()
         """What the last checks of this node found."""
@@ -130,6 +132,7 @@ class MonitorSession:
             attempt=self.attempt,
             policy=self._policy,
             facts=self.facts,
+            launch=self.launch,
             ft_state=self.learned_limits.loaded,
             run=self.run,
             min_nodes=self._min_nodes,

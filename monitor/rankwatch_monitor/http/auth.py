@@ -14,7 +14,9 @@ loopback only. Programs send a bearer token; the page exchanges it for a cookie 
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -92,6 +94,9 @@ class TokenSource(Protocol):
     def grant_for(self, token: str) -> Grant | None:
         """What a token allows; None for an unknown one."""
 
+    def hashed(self, salt: str) -> str:
+        """A hash of the configured tokens, which is slow to guess from: another one after a change of any."""
+
 
 class SessionSource(Protocol):
     """Knows the sessions of browsers."""
@@ -107,6 +112,8 @@ class Tokens:
     control: str | None = None
     read: str | None = None
     ingest: str | None = None
+    own: bool = False
+    """Made by the monitor at this start: its sessions go on with those of the next."""
 
     @property
     def any(self) -> bool:
@@ -119,6 +126,13 @@ class Tokens:
         given = token.encode()
         found = [scope for scope, own in known if own and hmac.compare_digest(given, own.encode())]
         return Grant(frozenset(found), str(found[0])) if found else None
+
+    def hashed(self, salt: str) -> str:
+        """A hash of the configured tokens; people choose them, so it takes some 50 ms."""
+        if self.own:
+            return "own"
+        secret = json.dumps([self.control, self.read, self.ingest]).encode()
+        return hashlib.scrypt(secret, salt=salt.encode(), n=1 << 14, r=8, p=1).hex()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +153,10 @@ class AllTokens:
             return grant
         named = self.named(token)
         return Grant(frozenset({Scope(named.scope)}), named.name, named.jobs) if named is not None else None
+
+    def hashed(self, salt: str) -> str:
+        """A hash of the configured tokens: named ones end their own sessions."""
+        return self.configured.hashed(salt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,41 @@
 """Sessions of browsers: a token is exchanged for a cookie that no script can read.
 
 ``POST /session`` answers a token with a cookie (``HttpOnly``, ``SameSite=Strict``, ``Secure`` under TLS), and
-``DELETE`` ends the session. Sessions are kept in memory, :data:`MOST` at most and :data:`LIFETIME` long, and
-end with the monitor. ``POST /session/codes`` makes a code that opens one session in place of a token, so that an
-address can open the page without containing a token: ``GET /session?code=CODE``.
+``DELETE`` ends the session. There are :data:`MOST` at most, each :data:`LIFETIME` long. The database has their hashes,
+so that they survive a restart with the same tokens. ``POST /session/codes`` makes a code that opens one session in
+place of a token, so that an address can open the page without containing a token: ``GET /session?code=CODE``.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from pydantic import BaseModel, Field
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 
 from rankwatch_monitor.core.views import responses
-from rankwatch_monitor.http.auth import UNGUARDED, Grant, TokenSource, grant_of
+from rankwatch_monitor.http.auth import UNGUARDED, Grant, Scope, TokenSource, grant_of
 from rankwatch_monitor.ingest.limits import Counters
+from rankwatch_monitor.store import schema
+from rankwatch_monitor.store.repository import Repository
+
+log = logging.getLogger("rankwatch")
 
 LIFETIME: Final = 12 * 3600
 """Seconds until a session ends."""
 MOST: Final = 1_000
 """Sessions at the same time; the oldest end for new ones."""
+GRACE: Final = 15.0
+"""Seconds for which a session goes on that another one has replaced; as long as the page waits for a response."""
 CODE_LIFETIME: Final = 60
 """Seconds until a code expires."""
 MOST_CODES: Final = 100
@@ -33,6 +43,8 @@ MOST_CODES: Final = 100
 NO_TOKEN: Final = {"WWW-Authenticate": "Bearer"}
 
 
+_CONFIGURED: Final = frozenset(Scope)
+"""Names of the configured tokens, which no other token may have."""
 OLD_CODE: Final = "the code is wrong, was used or has expired: run 'rankwatch open' again"
 
 
@@ -45,12 +57,58 @@ class _Session:
 class Sessions:
     """The open sessions, by a hash of their secret. Used on the event loop."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MOST) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        most: int = MOST,
+        *,
+        repository: Repository | None = None,
+        monitor: str = "",
+    ) -> None:
+        """``repository``: where they are kept over a restart; ``monitor``: its name among several that share it."""
         self._clock, self._most = clock, most
-        self._open: dict[bytes, _Session] = {}  # the oldest first
-        self._codes: dict[bytes, _Session] = {}
-        # Cookies of one host are shared by all its ports, and so by all monitors there.
-        self.cookie = f"rankwatch_{secrets.token_hex(4)}"
+        self._repository, self._monitor = repository, monitor
+        self._open: dict[str, _Session] = {}  # the oldest first
+        self._codes: dict[str, _Session] = {}
+        self._salt, self._tokens = secrets.token_hex(16), ""
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie: those of one host are shared by all its ports, and so by all monitors there."""
+        return f"rankwatch_{self._salt[:8]}"
+
+    async def load(self, tokens: TokenSource, stands: Callable[[str, float], bool]) -> None:
+        """Read the sessions of the last start, before the first request.
+
+        Args:
+            tokens: sessions that were opened when others were configured have ended.
+            stands: whether a named token has been there since then (unix seconds), by its name.
+        """
+        if self._repository is None:
+            return
+        mine = (
+            select(schema.sessions).where(schema.sessions.c.monitor == self._monitor).order_by(schema.sessions.c.ends)
+        )
+
+        def rows(repository: Repository) -> list[dict[str, Any]]:
+            with repository.engine.connect() as connection:
+                return [dict(row) for row in connection.execute(mine).mappings()]
+
+        try:
+            stored = await asyncio.to_thread(rows, self._repository)
+        except SQLAlchemyError as error:
+            log.debug("sessions of browsers cannot be read: %s", error)
+            return
+        if stored:
+            self._salt = stored[-1]["salt"]
+        self._tokens = await asyncio.to_thread(tokens.hashed, self._salt)
+        for row in stored:
+            known = row["name"] in _CONFIGURED or stands(row["name"], row["ends"] - LIFETIME)
+            if known and row["ends"] > self._clock() and (row["salt"], row["tokens"]) == (self._salt, self._tokens):
+                grant = Grant(frozenset(map(Scope, row["scopes"])), row["name"], tuple(row["jobs"]))
+                self._open[row["digest"]] = _Session(grant, row["ends"])
+            else:
+                self._forget(row["digest"])
 
     def __len__(self) -> int:
         return len(self._open)
@@ -58,11 +116,20 @@ class Sessions:
     def begin(self, grant: Grant) -> str:
         """Open a session; return its secret."""
         now = self._clock()
-        self._open = {key: each for key, each in self._open.items() if each.ends > now}
-        while len(self._open) >= self._most:
-            del self._open[next(iter(self._open))]
+        self._drop([key for key, each in self._open.items() if each.ends <= now])
+        self._drop(list(self._open)[: max(0, len(self._open) - self._most + 1)])
         secret = secrets.token_urlsafe(32)
-        self._open[_key(secret)] = _Session(grant, now + LIFETIME)
+        key, ends = _key(secret), now + LIFETIME
+        self._open[key] = _Session(grant, ends)
+        if self._repository is not None and self._tokens:
+            row = {"digest": key, "monitor": self._monitor, "name": grant.name, "ends": ends}
+            row |= {
+                "scopes": sorted(grant.scopes),
+                "jobs": list(grant.jobs),
+                "salt": self._salt,
+                "tokens": self._tokens,
+            }
+            self._repository.save(schema.sessions, row)
         return secret
 
     def issue_code(self, grant: Grant) -> str:
@@ -87,12 +154,28 @@ class Sessions:
 
     def end(self, cookies: str) -> None:
         """End the session named in a ``Cookie`` header."""
-        self._open.pop(_key(self._secret_in(cookies)), None)
+        self._drop([_key(self._secret_in(cookies))])
+
+    def supersede(self, cookies: str) -> None:
+        """End the session named in a ``Cookie`` header soon: requests that are under way still have its cookie."""
+        key = _key(self._secret_in(cookies))
+        if (old := self._open.get(key)) is not None:
+            self._open[key] = _Session(old.grant, min(old.ends, self._clock() + GRACE))
+            self._forget(key)
 
     def end_of(self, name: str) -> None:
         """End all sessions of a token, which was revoked."""
-        self._open = {key: each for key, each in self._open.items() if each.grant.name != name}
+        self._drop([key for key, each in self._open.items() if each.grant.name == name])
         self._codes = {key: each for key, each in self._codes.items() if each.grant.name != name}
+
+    def _drop(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            if self._open.pop(key, None) is not None:
+                self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        if self._repository is not None:
+            self._repository.remove(schema.sessions, {"digest": key})
 
     def _secret_in(self, cookies: str) -> str:
         for each in cookies.split(";"):
@@ -102,8 +185,9 @@ class Sessions:
         return ""
 
 
-def _key(secret: str) -> bytes:
-    return sha256(secret.encode(errors="surrogateescape")).digest()
+def _key(secret: str) -> str:
+    # It has 256 random bits, so a plain hash cannot be inverted by guessing.
+    return sha256(secret.encode(errors="surrogateescape")).hexdigest()
 
 
 class Login(BaseModel):
@@ -118,7 +202,7 @@ def session_routes(tokens: TokenSource, sessions: Sessions, counters: Counters) 
     routes = APIRouter(tags=["session"])
 
     def begin(grant: Grant, request: Request, response: Response) -> None:
-        sessions.end(request.headers.get("cookie", ""))
+        sessions.supersede(request.headers.get("cookie", ""))
         response.set_cookie(
             sessions.cookie,
             sessions.begin(grant),

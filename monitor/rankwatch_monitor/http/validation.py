@@ -33,7 +33,7 @@ DEEPEST: Final = 8
 """Levels of mappings and lists within each other."""
 NAMES: Final = ("node", "host", "job_name", "lost_node", "signal", "incident_id")
 """Names that are shown and logged: no control characters."""
-LONG_NAMES: Final = ("file", "function", "group", "operation", "calls", "method", "stream", "path")
+LONG_NAMES: Final = ("file", "function", "group", "operation", "calls", "method", "stream", "path", "launch")
 """Names that may be longer than others, by :data:`LONGER`."""
 SENTENCES: Final = ("reason", "role_reason", "cause", "message", "detail")
 """Text of ranks and launchers that is shown and logged; :func:`clean` cuts it."""

@@ -189,6 +189,11 @@ class Monitor:
         """Whether several monitors share the database."""
         return self._leases is not None
 
+    @property
+    def shared_as(self) -> str:
+        """Its name among the monitors that share the database; empty: there are no others."""
+        return "" if self._leases is None else self._leases.name
+
     def owns(self, job_id: str) -> bool:
         """Whether this monitor may act for a job now."""
         return self.ownership is None or self.ownership.owns(job_id)

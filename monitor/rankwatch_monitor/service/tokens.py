@@ -78,6 +78,10 @@ class TokenRegistry:
         """The token with this secret."""
         return self._by_digest.get(_digest(token)) if token.startswith(PREFIX) else None
 
+    def named_since(self, name: str, since: float) -> bool:
+        """Whether there is a token of this name that was made before then, in unix seconds."""
+        return any(each.name == name and each.created_at <= since for each in self._by_digest.values())
+
     def listed(self) -> list[NamedToken]:
         """All tokens, by name."""
         return sorted(self._by_digest.values(), key=lambda token: token.name)

@@ -110,6 +110,21 @@ tokens: Final = Table(
 )
 """Named tokens that were not revoked; ``digest`` is the hexadecimal SHA-256 of a token."""
 
+sessions: Final = Table(
+    "sessions",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("monitor", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("scopes", JSON, nullable=False),
+    Column("jobs", JSON, nullable=False),
+    Column("ends", Float, nullable=False),
+    Column("salt", String, nullable=False),
+    Column("tokens", String, nullable=False),
+)
+"""Open sessions of browsers; ``digest`` is the hexadecimal SHA-256 of a cookie, ``tokens`` a hash of the configured
+tokens."""
+
 audit: Final = Table(
     "audit",
     metadata,

@@ -47,7 +47,11 @@ def why(argv: Sequence[str]) -> int:
                 lines = slow_lines(shown, terminal, client.now())
         except (KeyError, TypeError, AttributeError):
             raise client.not_a_monitor() from None
-        return "".join(f"{line}\n" for line in lines) + text(answer, terminal)
+        if lines and answer["kind"] == "unknown":
+            return "".join(f"{line}\n" for line in lines)
+        return "".join(f"{line}\n" for line in (*lines, *(["", "STEP TIMES"] if lines else []))) + text(
+            answer, terminal
+        )
 
     return print_for_job("rankwatch why", arguments, ask)
 
@@ -75,27 +79,27 @@ def standing(job: Mapping[str, Any], incident: Mapping[str, Any] | None, termina
         lines += ["", f"INCIDENT {fault(incident['kind'])}, opened {when(incident['opened_at'])}"]
         lines += incident_lines(incident, terminal, titled=True) + details_line(incident, terminal)
         lines += log_report(incident)
-    return [*lines, "", "STEP TIMES"]
+    return lines
 
 
 def slow_lines(job: Mapping[str, Any], terminal: Terminal, now: float) -> list[str]:
     """Which rank makes a job slow and what to do about it, above its step times; empty: it is not slow."""
     if not (job.get("advice") or {}).get("slow"):
         return []
-    return [*state_lines(job, terminal, now), "", "STEP TIMES"]
+    return state_lines(job, terminal, now)
 
 
 def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:
     """The answer as text: the summary, then the contributions with their shares, then correlated changes."""
     lines = [str(answer["sentence"])]
-    if answer.get("parts"):
+    if changed := [each for each in answer.get("parts") or () if _percent(each["share"]) != 0]:
         lines += ["", "What a step's time goes into"]
-        for each in answer["parts"]:
+        for each in changed:
             spans = f"{_span(each['before']):>8} -> {_span(each['after']):>8}"
             lines.append(f"  {each['part']:<15} {spans} {_percent(each['share']):>6} %")
-    if answer.get("contributors"):
-        shares = [each for each in answer["contributors"] if each["share"] > 0]
-        lines += ["", "What takes another time"] if shares else []
+    shares = [each for each in answer.get("contributors") or () if each["share"] > 0]
+    if shares := [each for each in shares if each["sentence"] not in answer["sentence"]]:
+        lines += ["", "What takes another time"]
         lines += [f"  {_percent(each['share']):>4} %  {each['sentence']}" for each in shares]
     if answer.get("seen"):
         lines += ["", "Where it is seen too", *(f"  {sentence}" for sentence in answer["seen"])]

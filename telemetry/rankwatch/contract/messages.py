@@ -42,6 +42,8 @@ class NodeRegistration:
     policy: Mapping[str, Any] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     """Facts about the environment: versions, scheduler, node names."""
+    launch: str = ""
+    """The shell line that launches this node again, without its secrets; empty: not known."""
     ft_state: Mapping[str, Any] = field(default_factory=dict)
     """Content of ``ft_state.json`` (:mod:`rankwatch.contract.ft_state`); empty: there is none."""
     run: str = ""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.cookies import SimpleCookie
+from pathlib import Path
 
 import pytest
 
 from rankwatch.cli.open_page import open_page
 from rankwatch_monitor.http.auth import Grant, Scope
-from rankwatch_monitor.http.sessions import CODE_LIFETIME, LIFETIME, MOST_CODES, Sessions
+from rankwatch_monitor.http.sessions import CODE_LIFETIME, GRACE, LIFETIME, MOST_CODES, Sessions
 from support.monitor_process import Api, RunningMonitor, running_monitor
 
 CONTROL, READ, INGEST = "control-secret", "read-secret", "ingest-secret"
@@ -102,6 +104,48 @@ def test_sessions_end_in_time_and_are_bounded() -> None:
     assert len(sessions) == 1
     assert sessions.grant_in(f"{sessions.cookie}=") is None
     assert sessions.grant_in("") is None
+
+
+def test_sessions_survive_a_restart_with_the_same_tokens_alone(tmp_path: Path) -> None:
+    """And not their end, nor that of their named token."""
+    flags, database = ("--token", CONTROL, "--read-token", READ), tmp_path / "kept.db"
+    with running_monitor(tmp_path / "1", *flags, database=database) as first, Api(first.url, CONTROL) as owner:
+        names = ("team", "gone")
+        tokens = [owner.post("/api/v1/tokens", json={"name": each, "scope": "read"}).json()["token"] for each in names]
+        with contextlib.ExitStack() as stack:
+            kept, ended, team, gone = (
+                stack.enter_context(logged_in(first, token)).cookies for token in (READ, READ, *tokens)
+            )
+            with Api(first.url, cookies=ended) as browser:
+                assert browser.delete(SESSION).status_code == 204
+            assert owner.delete("/api/v1/tokens/gone").status_code == 200
+            cookies = [dict(each) for each in (kept, team, gone)]
+            cookies.insert(1, {next(iter(kept)): next(iter(ended.values()), "")})
+        values = [value for each in cookies for value in each.values() if value]
+    content = b"".join(path.read_bytes() for path in tmp_path.glob("kept.db*"))
+    assert not any(value.encode() in content for value in values), "their hashes are stored"
+    assert READ.encode() not in content
+
+    def status(monitor: RunningMonitor, cookie: dict[str, str]) -> int:
+        with Api(monitor.url, cookies=cookie) as browser:
+            return browser.get("/api/v1/jobs").status_code
+
+    with running_monitor(tmp_path / "2", *flags, database=database) as second:
+        assert [status(second, each) for each in cookies] == [200, 401, 200, 401]
+    with running_monitor(tmp_path / "3", "--token", CONTROL, "--read-token", "new", database=database) as third:
+        assert {status(third, each) for each in cookies} == {401}
+    with running_monitor(tmp_path / "4", *flags, database=database) as fourth:
+        assert {status(fourth, each) for each in cookies} == {401}, "a change of tokens ended them for good"
+
+
+def test_a_session_that_is_exchanged_goes_on_for_requests_that_are_under_way() -> None:
+    now = 0.0
+    sessions = Sessions(lambda: now)
+    cookie = f"{sessions.cookie}={sessions.begin(READER)}"
+    sessions.supersede(cookie)
+    assert sessions.grant_in(cookie) == READER
+    now = GRACE
+    assert sessions.grant_in(cookie) is None
 
 
 def test_the_sessions_of_a_revoked_token_end() -> None:

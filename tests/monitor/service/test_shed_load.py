@@ -137,6 +137,7 @@ def test_reports_of_a_token_that_is_bound_to_jobs_wait_in_a_line_of_their_own() 
 
     class Known:
         any = True
+        hashed = known.hashed
 
         def grant_for(self, token: str) -> Grant | None:
             return named.get(token) or known.grant_for(token)

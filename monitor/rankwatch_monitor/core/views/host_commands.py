@@ -56,6 +56,13 @@ def reaches_monitor(facts: Mapping[str, str]) -> str:
     return f"curl -sS -m 9 {operands(facts['monitor'] + '/readyz')}" if "monitor" in facts else ""
 
 
+def launched(facts: Mapping[str, str]) -> str:
+    """Show how a job was submitted to its scheduler; empty: the scheduler does not keep that."""
+    if "slurm_job_id" in facts:
+        return f"sacct -j {shlex.quote(facts['slurm_job_id'])} -X -n -P -o WorkDir,SubmitLine"
+    return ""
+
+
 def log(facts: Mapping[str, str]) -> str:
     """Show the log of a job that has ended, or where it is; empty: the scheduler is not known."""
     match facts.get("scheduler"):

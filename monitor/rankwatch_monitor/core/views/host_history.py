@@ -111,6 +111,8 @@ class HostHistory(NamedTuple):
     def beside(self, incident: Incident) -> str:
         """The sentence beside one incident, with what points to a GPU if it is the incident's; empty: it is alone.
 
+        The incidents of one job are listed with it, so that of them only what they point to is stated.
+
         Of an incident that is over, the count is that of now: it has those that came later.
         """
         if not self.repeats:
@@ -119,7 +121,10 @@ class HostHistory(NamedTuple):
         this = "this one included" if self.includes(incident) else "this one not included"
         which = f"{moment}, {this}."
         if self.finding is not None and self.concerns(incident):
-            return f"{self.host} {self._clause(self._times)}{which} {self.finding.verdict}"
+            verdict = self.finding.verdict
+            return verdict if self.jobs == 1 else f"{self.host} {self._clause(self._times)}{which} {verdict}"
+        if self.jobs == 1:
+            return ""
         fact = f"{self.host} {self.clause}{which}"
         if self.gpu is None:
             return fact

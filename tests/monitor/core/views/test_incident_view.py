@@ -232,7 +232,7 @@ def test_one_host_cannot_be_left_out_and_an_incident_that_is_over_has_no_next_fa
     assert among(past)["of_host"] is None
     over = of_host(past.job, past.job.incidents[-1], past.now)
     assert over is not None
-    assert over["text"].startswith("host-1 was named in 2 incidents of 1 job in 24 h as of now, this one included. ")
+    assert over["text"] == "GPU 1 of host-1, rank 3: 2 crashes in 1 job. The error is the same each time."
     later = of_host(past.job, past.job.incidents[-1], past.now + 2 * WINDOW)
     assert later is not None
     assert later["text"] == "", "it counts no more, and is alone"

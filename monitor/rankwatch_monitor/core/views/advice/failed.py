@@ -7,7 +7,7 @@ from typing import Final
 
 from rankwatch.contract.enums import NoRestart
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import ended, rank_logs
+from rankwatch_monitor.core.views import ended, host_commands, rank_logs
 from rankwatch_monitor.core.views.advice.record import Advice, Step
 from rankwatch_monitor.core.views.advice.situation import Situation
 from rankwatch_monitor.core.views.crash_advice import ErrorClass, Look, SameStep, crash_of, look, separating
@@ -42,8 +42,24 @@ _CAUSE_IS_OPEN: Final = ("", NoRestart.USED_UP, NoRestart.NOT_ALLOWED)
 
 
 def advise(situation: Situation) -> Advice:
-    """The steps of a job that has failed."""
-    return Advice(steps=tuple(_steps(situation)), runbook=RUNBOOK)
+    """The steps of a job that has failed; the last is to launch it again, with the command if it is known."""
+    *steps, last = _steps(situation)
+    return Advice(steps=(*steps, _launching(last, situation.job)), runbook=RUNBOOK)
+
+
+def _launching(step: Step, job: Job) -> Step:
+    """A step with the command that launches a job again: of its first launcher, or what its scheduler keeps."""
+    launchers = [node.registration for node in job.nodes.values()]
+    first = next((each for each in launchers if each.launch), None)
+    scheduled = next((each.facts for each in launchers if "scheduler" in each.facts), None)
+    if scheduled is not None:
+        command = host_commands.launched(scheduled)
+        return step._replace(command=command, note="The command shows how it was submitted." if command else "")
+    if first is None:
+        return step
+    hosts = {each.host for each in launchers}
+    note = "" if len(hosts) == 1 else "The other nodes have lines of their own, which may differ."
+    return step._replace(command=first.launch, host=first.host, note=note)
 
 
 def _steps(situation: Situation) -> Iterator[Step]:

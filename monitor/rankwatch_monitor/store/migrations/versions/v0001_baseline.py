@@ -90,6 +90,17 @@ def upgrade() -> None:
         sa.Column("created_by", sa.String, nullable=False),
     )
     op.create_table(
+        "sessions",
+        sa.Column("digest", sa.String, primary_key=True),
+        sa.Column("monitor", sa.String, nullable=False),
+        sa.Column("name", sa.String, nullable=False),
+        sa.Column("scopes", sa.JSON, nullable=False),
+        sa.Column("jobs", sa.JSON, nullable=False),
+        sa.Column("ends", sa.Float, nullable=False),
+        sa.Column("salt", sa.String, nullable=False),
+        sa.Column("tokens", sa.String, nullable=False),
+    )
+    op.create_table(
         "audit",
         sa.Column("id", sa.String, primary_key=True),
         sa.Column("at", sa.Float, nullable=False),

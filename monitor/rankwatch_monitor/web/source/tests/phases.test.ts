@@ -19,6 +19,11 @@ test("the lost steps are the last part of what a restart cost", () => {
   assert.equal(phases({ ...resumed, lost_steps_s: 0 }, 500).at(-1)!.name, "Recover", "none");
 });
 
+test("a phase that would be shown as 0 s is left out", () => {
+  const short = { ...healed[1]!, end: healed[1]!.begin + 0.01 };
+  assert.deepEqual(phases(incident({ phases: [healed[0]!, short, ...healed.slice(2)] }), 500).map(({ name }) => name), ["Detect", "Restart", "Recover"]);
+});
+
 test("durations that are shown add up to their sum as it is shown", () => {
   const shown = (...seconds: number[]) => addingUp(seconds).map((each) => duration(each).replaceAll("\u2009", " "));
   assert.deepEqual(shown(11.04, 1.04, 1.54), ["11.0 s", "1.1 s", "1.5 s"], "13.6 s, as 13.62");

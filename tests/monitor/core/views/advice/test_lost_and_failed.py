@@ -104,6 +104,19 @@ def test_a_single_crash_is_read_looked_into_by_its_error_and_mended() -> None:
     assert mend["text"] == "Remove the cause, then launch the job again: no restart is left in its budget."
 
 
+def test_a_failed_job_has_the_line_that_launches_it_again() -> None:
+    line = "cd /srv && rankwatch run --nproc-per-node 2 train.py"
+    scene = failed("all 3 restarts are used up (--max-restarts)")
+    for node in scene.nodes:
+        registration = NodeRegistration(node, node.replace("node", "host"), 10, 2, "gpt", attempt=1, launch=line)
+        apply(scene.job, registration, scene.now)
+    last = steps(scene)[-1]
+    assert (last["command"], last["host"], last["note"] != "") == (line, "host-0", True)
+    last = steps(registered(failed("all 3 restarts are used up (--max-restarts)"), SLURM))[-1]
+    assert (last["command"], last["host"]) == ("sacct -j 4711 -X -n -P -o WorkDir,SubmitLine", "")
+    assert steps(failed("all 3 restarts are used up (--max-restarts)"))[-1]["command"] == ""
+
+
 def test_a_job_that_runs_has_no_steps() -> None:
     assert steps(Scene(4).run(20)) == []
 

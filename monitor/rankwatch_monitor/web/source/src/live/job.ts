@@ -108,7 +108,11 @@ export function watchJob(id: string): JobWatch {
       },
       grid: (data) => {
         const next = decoded(data as GridEvent);
-        if (!sameGrid(grid.value, next)) grid.value = next;
+        if (sameGrid(grid.value, next)) return;
+        const changed = grid.value !== null && !sameStates(grid.value, next);
+        grid.value = next;
+        // The details of ranks are of the evaluation in which their states changed.
+        if (changed && next.states.length <= SMALL) void readRanks();
       },
       performance: (data) => {
         const next = data as Performance;
@@ -159,7 +163,6 @@ function decoded(event: GridEvent): Grid {
   return { states: bytesOf(event.states), legend: event.legend, furthest: event.iterations.max };
 }
 
-function sameGrid(old: Grid | null, next: Grid): boolean {
-  if (old === null || old.states.length !== next.states.length || old.furthest !== next.furthest) return false;
-  return old.states.every((byte, rank) => byte === next.states[rank]);
-}
+const sameGrid = (old: Grid | null, next: Grid): boolean => old !== null && old.furthest === next.furthest && sameStates(old, next);
+
+const sameStates = (old: Grid, next: Grid): boolean => old.states.length === next.states.length && old.states.every((byte, rank) => byte === next.states[rank]);

@@ -22,6 +22,9 @@ const MARKS: Record<string, string> = { first_step: "first new step", given_up: 
 /** The time of the steps that a restart threw away: the first of them is done again before the incident is over. */
 const LOST = "Lost steps";
 
+/** Shorter ones would be shown as 0 s. */
+const LEAST_S = 0.05;
+
 /** The phases as the monitor has them, as of now; the lost steps come last: together they are the cost. */
 export function phases({ phases: all, lost_steps_s: lost, steps_lost: steps }: Pick<Incident, "phases" | "lost_steps_s" | "steps_lost">, now: number): Phase[] {
   const found: Phase[] = all.map(({ name, begin, end, mark, limit }) => ({
@@ -29,7 +32,7 @@ export function phases({ phases: all, lost_steps_s: lost, steps_lost: steps }: P
   }));
   const to = found.at(-1)?.to ?? now;
   if (lost) found.push({ name: LOST, ends: "", from: to, to, seconds: lost, limit: null, note: steps ? `${plural(steps, "step")}, the first counts as Recover` : "" });
-  return found;
+  return found.filter(({ to, seconds }) => to === null || seconds >= LEAST_S);
 }
 
 /** Durations for display, which add up to their sum as it is displayed: what one is rounded by, the next makes up for. */

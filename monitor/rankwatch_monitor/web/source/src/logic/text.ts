@@ -29,12 +29,6 @@ export function ofStep(seconds: number | null | undefined): string {
 
 const digitsOfStep = (seconds: number): number => (seconds >= 0.9995 ? 2 : seconds >= 0.00995 ? 3 : 4);
 
-/** One time of a step in another, as computed from the two as they are shown. */
-export function ratioOfSteps(part: number, whole: number): number {
-  const [above, below] = [part, whole].map((each) => Number(each.toFixed(digitsOfStep(each))));
-  return above! / below!;
-}
-
 /** A duration of any size in three digits: "12.3 µs", "1.25 ms". */
 export function fine(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";

@@ -53,8 +53,10 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   const visible = choosing ? sorted(matching(jobs, text.value, label.value, text.value !== "" && watch.nodes.value ? nodesOf(watch.nodes.value) : undefined), sort.value, at, span) : urgent;
   return (
     <section class={drawn ? "fleet" : "fleet unspeeded"}>
-      <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, span)}</h1>
-      <DigestSection hours={hours} />
+      <header>
+        <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, span)}</h1>
+        <DigestSection hours={hours} />
+      </header>
       {choosing && <Choices jobs={jobs} />}
       {visible.length === 0 && (
         <p class="note">
@@ -121,8 +123,9 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
   const known = stale.value === null && !isElsewhere(job);
   const why = !isElsewhere(job) ? job.headline : job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`;
   const follows = known && tone === "waits" ? nextText(job, asOf.value) : "";
+  const next = known && tone === "bad" ? job.advice : null;
   return (
-    <li data-state={job.state} data-tone={tone}>
+    <li data-state={job.state} data-tone={tone} class={next ? "advised" : undefined}>
       <a href={jobAddress(job.id)}>
         <span class="standing">
           <JobMark state={job.state} />
@@ -140,7 +143,7 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
           </>
         )}
       </a>
-      {known && tone === "bad" && job.advice !== null && <p class="next"><NextLine job={job.id} advice={job.advice} why={why} /></p>}
+      {next && <p class="next"><NextLine job={job.id} advice={next} why={why} /></p>}
     </li>
   );
 }

@@ -1,17 +1,17 @@
 // All incidents of the job, the newest first: since when, what, and what it cost.
 
-import { signal } from "@preact/signals";
 import type { Incident, JobSummary } from "../api/types";
 import { asOf } from "../api/connection";
 import { placeWords, unconfirmedEnd, wasTaken } from "../logic/incidents";
 import { costText } from "../logic/phases";
 import { incidentAddress } from "../logic/route";
 import { clock, plural, words } from "../logic/text";
+import { useFew } from "./table";
 
 const FEW = 8;
-const all = signal(false);
 
 export function IncidentList({ job, incidents, shown }: { job: JobSummary; incidents: readonly Incident[]; shown: string | null }) {
+  const [visible, more] = useFew(incidents, FEW);
   if (incidents.length === 0) return null;
   return (
     <section class="ledger">
@@ -19,7 +19,7 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
         Incidents <small>{incidents.length}</small>
       </h2>
       <ul>
-        {incidents.slice(0, all.value ? undefined : FEW).map((incident) => (
+        {visible.map((incident) => (
           <li key={incident.id} class={unconfirmedEnd(incident) === null ? undefined : "passing"}>
             <a href={incidentAddress(job.id, incident.id)} aria-current={incident.id === shown ? "true" : undefined}>
               <time>{clock(incident.timeline.since ?? incident.opened_at, asOf.value)}</time>
@@ -29,11 +29,7 @@ export function IncidentList({ job, incidents, shown }: { job: JobSummary; incid
           </li>
         ))}
       </ul>
-      {!all.value && incidents.length > FEW && (
-        <button type="button" class="quiet" onClick={() => (all.value = true)}>
-          Show all {incidents.length}
-        </button>
-      )}
+      {more}
     </section>
   );
 }

@@ -100,7 +100,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {tab === "control" && <Control job={job} launchers={launchers.value} recommended={recommendedOrder(job.advice, job.headline || job.reason)} />}
       {tab === "overview" && (
         <>
-          {!past && !over && job.state !== "lost" && <Facts kind="tiles" facts={tiles(job, vitals.value)} />}
+          {!past && !over && (!troubled || job.state === "slow") && <Facts kind="tiles" facts={tiles(job, vitals.value)} />}
           {!past && <RankGrid watch={watch} incident={incident} />}
           {ordered && of}
           {ordered && <Collectives rows={detail.value?.collectives ?? []} />}

@@ -1,17 +1,15 @@
 // Nodes that run no ranks, each with the reason; empty if all nodes do.
 
-import { useState } from "preact/hooks";
 import type { Launcher } from "../api/types";
 import { idleLaunchers, figures } from "../logic/launchers";
 import { NodeLink } from "./placelinks";
+import { useFew } from "./table";
 
 const FEW = 8;
 
 export function Launchers({ launchers }: { launchers: readonly Launcher[] }) {
-  const [all, showAll] = useState(false);
-  const rows = idleLaunchers(launchers);
-  if (rows.length === 0) return null;
-  const visible = all ? rows : rows.slice(0, FEW);
+  const [visible, more] = useFew(idleLaunchers(launchers), FEW);
+  if (visible.length === 0) return null;
   return (
     <section class="launchers">
       <h2>
@@ -27,11 +25,7 @@ export function Launchers({ launchers }: { launchers: readonly Launcher[] }) {
           </div>
         ))}
       </dl>
-      {visible.length < rows.length && (
-        <button type="button" class="quiet" onClick={() => showAll(true)}>
-          Show all {rows.length}
-        </button>
-      )}
+      {more}
     </section>
   );
 }

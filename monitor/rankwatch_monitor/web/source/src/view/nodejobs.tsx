@@ -10,20 +10,14 @@ import { isTrouble, WORST_FIRST } from "../logic/severity";
 import { count, plural, runs } from "../logic/text";
 import { JobMark, RankMark } from "./marks";
 import { SlowTag } from "./slowtag";
+import { Table } from "./table";
 
 export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string }) {
   if (parts.length === 0) return null;
   return (
     <section class="node-jobs">
       <h2>Jobs here <small>{count(parts.filter(({ over }) => !over).length)} now, those in trouble first</small></h2>
-      <div class="scroll" role="region" aria-label={`Ranks of all jobs on ${host}`} tabIndex={0}>
-        <table>
-          <thead>
-            <tr><th scope="col">Job</th><th scope="col">Ranks here</th><th scope="col">Why</th></tr>
-          </thead>
-          <tbody>{parts.map((part) => <Row key={part.job} part={part} />)}</tbody>
-        </table>
-      </div>
+      <Table name={`Ranks of all jobs on ${host}`} heads={["Job", "Ranks here", "Why"]}>{parts.map((part) => <Row key={part.job} part={part} />)}</Table>
     </section>
   );
 }

@@ -16,6 +16,7 @@ import { looksOf, shownBy } from "./look";
 import { InSection, Nodes } from "./placelinks";
 import { SlowNote, SlowTag } from "./slowtag";
 import { look, only, selected } from "./selection";
+import { type Head, Table } from "./table";
 
 const FIRST_ROWS = 10;
 const MORE_ROWS = 50;
@@ -50,62 +51,51 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const known = states.some((state) => state !== "unseen");
   const ranksShown = rows.reduce((sum, same) => sum + same.length, 0);
   const beating = !past && known && rows.some((same) => same.some((one) => one.heartbeat_age != null));
-  const heads = 3 + (known ? 2 : 0) + (shown?.look === "lateness" ? 1 : 0) + (shown?.look === "robust" ? 1 : 0) + (past || !known ? 0 : 2) + (beating ? 1 : 0);
+  const heads: Head[] = [
+    ["Rank", "number"], "Node", "State",
+    shown?.look === "lateness" && ["Others wait", "number"], shown?.look === "robust" && ["GPU score", "number"],
+    known && (past ? "Last section" : "Section"), !past && known && ["Time in it", "number"],
+    beating && ["Heartbeat age", "number wide beat", "Since its last heartbeat or step"],
+    !past && known && ["Report age", "number wide", "Since its last report: a rank that hangs still reports"],
+    known && ["Step", "number wide"],
+  ];
   return (
     <section class="ranks">
       <h2>
         Ranks <small>{only.value === null ? (culprits.size + slow.size === 0 && new Set(states).size === 1 ? `all ${states[0]}${job?.state === "lost" && job.last_heard != null && states[0] === "silent" ? ` since ${clock(job.last_heard, asOf.value)}` : ""}` : "worst first") : `${cellWords(shown?.look ?? "state", only.value)} only`}</small>
       </h2>
-      <div class="scroll" role="region" aria-label="Ranks, worst first" tabIndex={0}>
-        <table>
-          <thead>
-            <tr>
-              <th scope="col" class="number">Rank</th>
-              <th scope="col">Node</th>
-              <th scope="col">State</th>
-              {shown?.look === "lateness" && <th scope="col" class="number">Others wait</th>}
-              {shown?.look === "robust" && <th scope="col" class="number">GPU score</th>}
-              {known && <th scope="col">{past ? "Last section" : "Section"}</th>}
-              {!past && known && <th scope="col" class="number">Time in it</th>}
-              {beating && <th scope="col" class="number wide beat" title="Since its last heartbeat or step">Heartbeat age</th>}
-              {!past && known && <th scope="col" class="number wide" title="Since its last report: a rank that hangs still reports">Report age</th>}
-              {known && <th scope="col" class="number wide">Step</th>}
-            </tr>
-          </thead>
-          <tbody>
-            {rows.map((same) => {
-              const [report] = same as [Placed];
-              const { rank } = report;
-              const straggler = slow.get(rank);
-              const alone = same.length === 1;
-              const aged = moves(report.state) ? duration : wholeDuration;
-              const tone = incident && culprits.has(rank) ? blame(incident) : silent.has(rank) ? "suspect" : undefined;
-              const before = same.filter((one) => named.has(one.rank) && !culprits.has(one.rank));
-              return [
-                <tr key={rank} data-slow={straggler && true} data-alike={alone ? undefined : same.length} class={tone} aria-selected={selected.value === rank} onClick={() => alone && (selected.value = rank)}>
-                  <th scope="row" class="number">{runs(same.map((one) => one.rank), 3)}</th>
-                  <td><Nodes hosts={[...new Set(same.map(({ host }) => host))]} /></td>
-                  <td>
-                    <RankMark state={cellOf(report.state, straggler !== undefined)} /> {report.state}
-                    {!alone && <button type="button" class="quiet" title="Show each" onClick={() => showEach(true)}>{count(same.length)} alike</button>}
-                    {tone && !report.state.startsWith(tone) && <span class="tag">{tone}</span>}
-                    {incident && before.length > 0 && <span class="tag">{!alone && `rank ${runs(before.map((one) => one.rank), 3)}: `}{blame(incident)} of attempt {incident.attempt}</span>}
-                    {straggler && <SlowTag of={straggler} />}
-                  </td>
-                  {shown?.look === "lateness" && <td class="number">{wholePercent(report.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
-                  {shown?.look === "robust" && <td class="number">{score(report.scores?.gpu_robust)}</td>}
-                  {known && <td class="code">{past ? sectionWords(report) : <InSection of={report} />}</td>}
-                  {!past && known && <td class="number time">{timeIn(same, asOf.value, incident?.kind === "process_exited" && culprits.has(rank) ? incident.timeline.since : null)}</td>}
-                  {beating && <td class="number wide beat">{figures(same, (one) => one.heartbeat_age, aged)}</td>}
-                  {!past && known && <td class="number wide">{figures(same, (one) => one.report_age, aged)}</td>}
-                  {known && <td class="number wide">{figures(same, (one) => one.iteration, count)}</td>}
-                </tr>,
-                report.reason !== "" && <tr key={`${rank} why`} class={["because", tone].filter(Boolean).join(" ")}><td /><td colSpan={heads - 1}>{report.reason}</td></tr>,
-              ];
-            })}
-          </tbody>
-        </table>
-      </div>
+      <Table name="Ranks, worst first" heads={heads}>
+        {rows.map((same) => {
+          const [report] = same as [Placed];
+          const { rank } = report;
+          const straggler = slow.get(rank);
+          const alone = same.length === 1;
+          const aged = moves(report.state) ? duration : wholeDuration;
+          const tone = incident && culprits.has(rank) ? blame(incident) : silent.has(rank) ? "suspect" : undefined;
+          const before = same.filter((one) => named.has(one.rank) && !culprits.has(one.rank));
+          return [
+            <tr key={rank} data-slow={straggler && true} data-alike={alone ? undefined : same.length} class={tone} aria-selected={selected.value === rank} onClick={() => alone && (selected.value = rank)}>
+              <th scope="row" class="number">{runs(same.map((one) => one.rank), 3)}</th>
+              <td><Nodes hosts={[...new Set(same.map(({ host }) => host))]} /></td>
+              <td>
+                <RankMark state={cellOf(report.state, straggler !== undefined)} /> {report.state}
+                {!alone && <button type="button" class="quiet" title="Show each" onClick={() => showEach(true)}>{count(same.length)} alike</button>}
+                {tone && !report.state.startsWith(tone) && <span class="tag">{tone}</span>}
+                {incident && before.length > 0 && <span class="tag">{!alone && `rank ${runs(before.map((one) => one.rank), 3)}: `}{blame(incident)} of attempt {incident.attempt}</span>}
+                {straggler && <SlowTag of={straggler} />}
+              </td>
+              {shown?.look === "lateness" && <td class="number">{wholePercent(report.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
+              {shown?.look === "robust" && <td class="number">{score(report.scores?.gpu_robust)}</td>}
+              {known && <td class="code">{past ? sectionWords(report) : <InSection of={report} />}</td>}
+              {!past && known && <td class="number time">{timeIn(same, asOf.value, incident?.kind === "process_exited" && culprits.has(rank) ? incident.timeline.since : null)}</td>}
+              {beating && <td class="number wide beat">{figures(same, (one) => one.heartbeat_age, aged)}</td>}
+              {!past && known && <td class="number wide">{figures(same, (one) => one.report_age, aged)}</td>}
+              {known && <td class="number wide">{figures(same, (one) => one.iteration, count)}</td>}
+            </tr>,
+            report.reason !== "" && <tr key={`${rank} why`} class={["because", tone].filter(Boolean).join(" ")}><td /><td colSpan={heads.filter(Boolean).length - 1}>{report.reason}</td></tr>,
+          ];
+        })}
+      </Table>
       <SlowNote of={slow.values().next().value} />
       <p class="more">
         {count(ranksShown)} of {count(lines.reduce((sum, same) => sum + same.length, 0))}
@@ -120,10 +110,11 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   );
 }
 
-/** What is known of a rank with its state in the grid, which is newer than its report. */
+/** What is known of a rank with its state in the grid, which may be newer than its report: a reason for another state is left out. */
 function placed(rank: number, states: readonly RankState[], byRank: readonly (RankReport | undefined)[]): Placed {
   const none = { rank, host: "", pid: null, iteration: null, heartbeat_age: null, report_age: null, open_sections: {}, idle: null, reason: "", local_rank: null, progress: null, function: null, scores: {} };
-  return { ...none, ...byRank[rank], state: states[rank]!, straggler: null };
+  const report = byRank[rank];
+  return { ...none, ...report, reason: report?.state === states[rank] ? report!.reason : "", state: states[rank]!, straggler: null };
 }
 
 /** In lines of ranks that are alike; those to be kept apart are alone. */

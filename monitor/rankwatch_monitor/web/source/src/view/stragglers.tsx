@@ -7,6 +7,7 @@ import { foundBy, score, slowIn } from "../logic/stragglers";
 import { ago, clock, count, gpuTime, ofStep, wholePercent, words } from "../logic/text";
 import { NodeLink } from "./placelinks";
 import { selected } from "./selection";
+import { Table } from "./table";
 
 const FEW = 8;
 
@@ -17,11 +18,11 @@ export function Stragglers({ performance: { stragglers, open, ended } }: { perfo
       <h2 id="stragglers">
         Stragglers <small>{open === 0 ? "none now" : `${count(open)} now, costliest first`}</small>
       </h2>
-      {stragglers.length > 0 && <Table name="Stragglers now, costliest first" rows={stragglers} total={open} />}
+      {stragglers.length > 0 && <Rows name="Stragglers now, costliest first" rows={stragglers} total={open} />}
       {ended.length > 0 && (
         <details>
           <summary>Recently ended ({count(ended.length)})</summary>
-          <Table name="Stragglers that have ended" rows={ended} total={ended.length} over />
+          <Rows name="Stragglers that have ended" rows={ended} total={ended.length} over />
         </details>
       )}
     </section>
@@ -35,51 +36,36 @@ interface Rows {
   over?: boolean;
 }
 
-function Table({ name, rows, total, over = false }: Rows) {
+function Rows({ name, rows, total, over = false }: Rows) {
   const [all, showAll] = useState(false);
   const visible = all ? rows : rows.slice(0, FEW);
   const known = visible.some((each) => each.own != null);
+  const scored = visible.some((each) => each.score != null);
   return (
     <>
-      <div class="scroll" role="region" aria-label={name} tabIndex={0}>
-        <table>
-          <thead>
-            <tr>
-              <th scope="col" class="number">Rank</th>
-              <th scope="col">Node</th>
-              <th scope="col">Slow in</th>
-              {known && <th scope="col" class="number" title="Seconds of each step that it spends on this, and the median of its peers">It takes</th>}
-              <th scope="col" class="number">Others wait</th>
-              <th scope="col" class="number">Share of a step</th>
-              <th scope="col" class="number">GPU score</th>
-              <th scope="col" class="number">Cost</th>
-              <th scope="col">Since</th>
-              {over && <th scope="col">Ended</th>}
-              <th scope="col">Why</th>
-            </tr>
-          </thead>
-          <tbody>
-            {visible.map((each) => (
-              <tr key={each.id} aria-selected={selected.value === each.rank} onClick={() => (selected.value = each.rank)}>
-                <th scope="row" class="number">{each.rank}</th>
-                <td><NodeLink host={each.host} /></td>
-                <td>{slowIn(each.cause)}{each.section && <small>section <span class="code">{each.section}</span></small>}</td>
-                {known && <td class="number">{each.own == null ? "–" : <>{ofStep(each.own)}<small>its peers {ofStep(each.peers)}</small></>}</td>}
-                <td class="number">{ofStep(each.lateness)}</td>
-                <td class="number force">{wholePercent(each.share)}</td>
-                <td class="number" title={foundBy(each)}>{score(each.score)}</td>
-                <td class="number">{gpuTime(3600 * each.cost_gpu_hours)}</td>
-                <td>{clock(each.since, asOf.value)}{!over && <small>{ago(each.since, asOf.value).replace(/ .* ago/, " ago")}</small>}</td>
-                {over && <td>{clock(each.ended, asOf.value)}</td>}
-                <td class="why">
-                    {each.reason}
-                    {each.action !== "log" && <small>{words(each.action)}{each.action_reason && `: ${each.action_reason}`}</small>}
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table name={name} heads={[
+        ["Rank", "number"], "Node", "Slow in", known && ["It takes", "number", "Seconds of each step that it spends on this, and the median of its peers"],
+        ["Others wait", "number"], ["Share of a step", "number"], scored && ["GPU score", "number"], ["Cost", "number"], "Since", over && "Ended", "Why",
+      ]}>
+        {visible.map((each) => (
+          <tr key={each.id} aria-selected={selected.value === each.rank} onClick={() => (selected.value = each.rank)}>
+            <th scope="row" class="number">{each.rank}</th>
+            <td><NodeLink host={each.host} /></td>
+            <td>{slowIn(each.cause)}{each.section && <small>section <span class="code">{each.section}</span></small>}</td>
+            {known && <td class="number">{each.own == null ? "–" : <>{ofStep(each.own)}<small>its peers {ofStep(each.peers)}</small></>}</td>}
+            <td class="number">{ofStep(each.lateness)}</td>
+            <td class="number force">{wholePercent(each.share)}</td>
+            {scored && <td class="number" title={foundBy(each)}>{score(each.score)}</td>}
+            <td class="number">{gpuTime(3600 * each.cost_gpu_hours)}</td>
+            <td>{clock(each.since, asOf.value)}{!over && <small>{ago(each.since, asOf.value).replace(/ .* ago/, " ago")}</small>}</td>
+            {over && <td>{clock(each.ended, asOf.value)}</td>}
+            <td class="why">
+                {each.reason}
+                {each.action !== "log" && <small>{words(each.action)}{each.action_reason && `: ${each.action_reason}`}</small>}
+            </td>
+          </tr>
+        ))}
+      </Table>
       {visible.length < total && (
         <p class="more">
           {count(visible.length)} of {count(total)}

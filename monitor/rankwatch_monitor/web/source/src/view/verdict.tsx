@@ -107,7 +107,8 @@ function ToDo({ job, advice, launchers }: { job: JobSummary; advice: Advice; lau
 /** The other steps, what follows from their outputs, and the orders that may be given. */
 function Further({ job, advice, launchers }: { job: JobSummary; advice: Advice; launchers: readonly Launcher[] }) {
   const { orders, steps, waits, otherwise, proposed } = advice;
-  const rest = steps.slice(waits ? 0 : 1);
+  // The last step of a failed job is shown with its attempts.
+  const rest = steps.slice(waits ? 0 : 1, job.state === "failed" ? -1 : undefined);
   return (
     <div class="further">
       {rest.length > 0 && <ol>{rest.map((each) => <li key={each.text}><OneStep step={each} /></li>)}</ol>}
@@ -151,6 +152,7 @@ function PostMortem({ job, incident, detail, incidents }: { job: JobSummary; inc
   const logs = (detail?.logs ?? []).filter(({ lines }) => lines.length > 0);
   const beside = [logs.find(({ rank }) => blamed.has(rank)), logs.find(({ rank }) => !blamed.has(rank))].filter((each) => each !== undefined);
   const all = attempts(job, incidents);
+  const again = job.advice?.steps.slice(1).at(-1);
   return (
     <div class="post-mortem">
       {beside.length > 0 && (
@@ -168,6 +170,7 @@ function PostMortem({ job, incident, detail, incidents }: { job: JobSummary; inc
         {job.no_restart !== "" && <span>no restart: {job.no_restart}</span>}
         {job.restart_loses !== "" && <span>another launch {job.restart_loses}</span>}
       </p>
+      {again && <OneStep step={again} />}
     </div>
   );
 }
@@ -177,7 +180,7 @@ function Reasons({ incident, ofHost }: { incident: Incident; ofHost: IncidentDet
   return (
     <>
       {incident.detail !== "" && <p class="sequel">{incident.detail}</p>}
-      {[ofHost?.text, ofHost?.suspect].map((text) => text && <p key={text} class="sequel"><NodeLink host={ofHost!.host} />: {text}</p>)}
+      {ofHost && (ofHost.text || ofHost.suspect) && <p class="sequel">{ofHost.text} {ofHost.suspect} <small>Node <NodeLink host={ofHost.host} /></small></p>}
     </>
   );
 }
