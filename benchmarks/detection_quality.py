@@ -49,7 +49,7 @@ def drawn(kind: FaultKind, seed: int) -> Plan:
     struck = rng.randrange(KNOWN, KNOWN + 60)
     several = rng.random() < 0.2 and kind in (FaultKind.HANG, FaultKind.STOP)
     ranks = tuple(rng.sample(range(world), max(1, world // 8) if several else 1))
-    wait = 2000.0 if kind is FaultKind.NEVER_STARTED else 150.0
+    wait = 2000.0 if kind is FaultKind.NEVER_STARTED else 600.0
     plan = Plan(
         world=world,
         nodes=nodes,

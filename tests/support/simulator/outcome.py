@@ -15,6 +15,7 @@ from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import JobPlayer
 from support.simulator.actors import JOB_ID
+from support.simulator.plan import FaultKind
 from support.simulator.scene import START, ExpectedVerdict, Scene
 
 
@@ -161,7 +162,8 @@ def outcome_of(simulation: Simulation, last: float) -> Outcome:
         ours = [i for i in incidents if _is_about(i, expected)]
         explained.update(i.id for i in ours)
         if not expected.passing:
-            outcome.findings.append(_finding(expected, next((i for i in ours if i.confirmed), None)))
+            suspected = expected.fault.kind is FaultKind.NETWORK  # silence alone is no proof, and never acted on
+            outcome.findings.append(_finding(expected, next((i for i in ours if i.confirmed or suspected), None)))
     for incident in incidents:
         outcome.alarms += incident.confirmed
         if incident.confirmed and incident.id not in explained:
