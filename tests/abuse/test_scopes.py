@@ -60,7 +60,6 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
             "ranks", "logs", "goodput", "report", "incidents", "incidents/{incident_id}",
             "incidents/{incident_id}/flight-recorder", "policy",
             "events", "why", "history", "kernels", "timeline", "timeline/trace", "trends", "grid/{look}", "layout",
-            "groups/{dimension}/{number}",
         )
     },
     # A session is opened with a token in the body, and states no more of itself.

@@ -175,7 +175,10 @@ def why(slow_since: float | None) -> dict[str, Any]:
         "kind": "change", "since": time.time() - slow_since, "before": 0.42, "after": 0.79,
         "sentence": "Steps take 1.9 times as long since 14:03:20 (0.42 s -> 0.79 s): all of it is data "
                     "(40 ms -> 0.41 s), most of all section 'load_batch' (40 ms -> 0.41 s).",
-        "contributors": [{"sentence": "section 'load_batch' (40 ms -> 0.41 s)", "share": 0.98}],
+        "contributors": [
+            {"words": "section 'load_batch'", "sentence": "section 'load_batch' (40 ms -> 0.41 s)",
+             "share": 0.98, "stated": True}
+        ],
     }  # fmt: skip
 
 

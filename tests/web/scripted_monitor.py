@@ -408,7 +408,7 @@ def _stated(job: dict[str, Any]) -> dict[str, Any]:
     if tone == "bad" and advice is not None and advice["waits"]:
         tone = "waits"
     words = job.get("headline") or job.get("reason", "")
-    several = f"All {job['world_size']} ranks make progress" if job["world_size"] > 1 else "The rank makes progress"
+    several = f"All {job['world_size']:,} ranks make progress" if job["world_size"] > 1 else "The rank makes progress"
     calm = several if state is JobState.RUNNING else f"The job is {state}"
     since = job["ended_at"] if tone in ("calm", "over") else (job["ended_at"] or job["started_at"])
     return {"tone": tone, "headline": words, "title": words or calm, "since": since} | job

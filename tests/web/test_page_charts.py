@@ -396,7 +396,7 @@ def test_the_cause_of_a_change_is_drawn_of_the_rank_that_stands_out_and_of_the_m
     page: Page, monitor_url: str, script: Script, found: dict[str, Any], asked: str, title: str, figures: list[str]
 ) -> None:
     script.add("j", ["running"] * 8, started_at=time.time() - 3600)
-    section = {"kind": "section", "name": "data on rank 5", "sentence": "section 'data' on rank 5", "share": 0.0}
+    section = {"kind": "section", "name": "data", "rank": 5, "sentence": "section 'data' on rank 5", "share": 0.0}
     script.answers["/jobs/j/why"] = past.why(1200) | {"contributors": [section]} | found
     samples = past.history(1200, 0.0, 1e12)["samples"]
     measured = {

@@ -94,8 +94,8 @@ def test_a_table_that_scrolls_has_a_shadow_at_the_edge_it_goes_on_behind(
     page: Page, monitor_url: str, script: Script
 ) -> None:
     page.set_viewport_size({"width": 700, "height": 844})
-    show(page, monitor_url, script, "#/nodes/node-0", ".place table")
-    table = page.locator(".place .scroll").first
+    show(page, monitor_url, script, "#/jobs/j?tab=kernels", ".kernels table")
+    table = page.locator(".kernels .scroll").first
     wait_for(lambda: table.evaluate("each => each.scrollWidth > each.clientWidth"), "the table scrolls")
     kinds = table.evaluate("each => getComputedStyle(each).backgroundAttachment")
     assert kinds == "local, local, scroll, scroll", "covers move with the table, shadows stay at the edges"

@@ -62,6 +62,7 @@ def test_what_matters_stands_on_the_first_screen(
 ) -> None:
     scene(script, ranks, kind)
     page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    page.add_init_script("localStorage.removeItem('rankwatch.open')")  # what folds is folded at first
     page.goto(f"{monitor_url}/#/jobs/j")
     reported = {
         "healthy": f"All {ranks:,} ranks make progress",

@@ -106,7 +106,7 @@ def _known_slow(job: Job, straggler: Straggler) -> KnownSlow:
     if found is None:
         return known
     gpu = found.gpu.removeprefix("its ")
-    return known._replace(gpu=gpu, throttling=found.words, throttled_since=found.since)
+    return known._replace(gpu=gpu, throttling=found.reasons, throttled_since=found.since)
 
 
 def _happened(job: Job, since: float, until: float, now: float) -> list[str]:

@@ -9,9 +9,10 @@ which hold several. One that gets nothing is another sight of the same seconds: 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Cause
+from rankwatch_monitor.core.words.step_times import duration
 
 LEAST_SHARE: Final = 0.05
 """Least share of a contributor."""
@@ -36,9 +37,45 @@ class Contributor(NamedTuple):
     """Seconds of a step."""
     share: float
     """In the change of the step, beyond what other contributors account for; 0: another sight of the same seconds."""
-    sentence: str
+    subject: str
+    """What it is in words, without figures and without its rank."""
     part: str = ""
     """The part of the step it belongs to; empty: several."""
+    rank: int | None = None
+    """The rank on which a section grew while it did not on all; None: the median rank."""
+    waits: bool = False
+    """The median rank waits in it."""
+    more: str = ""
+    """What else is known of it, in words."""
+    stated: bool = False
+    """The sentence on the change names it."""
+
+    @property
+    def key(self) -> tuple[str, str, int | None]:
+        """What tells it from others."""
+        return self.kind, self.name, self.rank
+
+    @property
+    def figures(self) -> str:
+        """``(10 ms -> 30 ms)``."""
+        return f"({duration(self.before)} -> {duration(self.after)})"
+
+    @property
+    def place(self) -> str:
+        """What it is, and the rank on which alone it grew."""
+        return self.subject if self.rank is None else f"{self.subject} on rank {self.rank}"
+
+    @property
+    def sentence(self) -> str:
+        """All of it in words."""
+        waits = " on the median rank, which waits in it" if self.waits else ""
+        return f"{self.place}{waits} {self.figures}{self.more}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        names = ("kind", "name", "before", "after", "share", "part", "rank", "stated")
+        found = {name: getattr(self, name) for name in names}
+        return {**found, "words": f"{self.place}{self.more}", "sentence": self.sentence}
 
 
 def attributed(found: Sequence[Contributor], parts: Sequence[PartChange], cause: str) -> tuple[Contributor, ...]:

@@ -89,10 +89,6 @@ LATENESS: Final = 0.1
 """Least lateness of a rank that became the slowest, as a share of the change of the step."""
 NAMED_HOSTS: Final = 5
 
-ON_RANK: Final = " on rank "
-"""In the name of a section that takes longer on one rank."""
-OTHERS_WAIT: Final = " on the median rank, which waits in it"
-"""After the name of a section; such a section comes last."""
 MOST_SEEN: Final = 3
 ALIKE: Final = 0.1
 """Seconds that differ by less than this share are the same ones."""
@@ -107,6 +103,12 @@ class CorrelatedChange(NamedTuple):
     sentence: str
     before: Any
     after: Any
+    code: str = ""
+    """The reason of a throttling."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For the API."""
+        return {"kind": self.kind, "sentence": self.sentence, "before": self.before, "after": self.after}
 
 
 class KnownSlow(NamedTuple):
@@ -116,8 +118,8 @@ class KnownSlow(NamedTuple):
     """Unix seconds since when it has been slow."""
     gpu: str = ""
     """``GPU 5``, if its throttling is the cause."""
-    throttling: str = ""
-    """The reason in words; of several, which no single change matches, all."""
+    throttling: tuple[str, ...] = ()
+    """The reasons."""
     throttled_since: float = -np.inf
     ended: float | None = None
     host: str = ""
@@ -128,7 +130,7 @@ class KnownSlow(NamedTuple):
         """Whether a change is that its GPU, and no other one, is throttled since it became slow."""
         one = change.kind == "throttling" and (change.before, change.after) == (0, 1)
         together = abs(self.throttled_since - self.since) <= SAME_MOMENT
-        return one and together and bool(self.gpu) and f"({self.throttling})" in change.sentence
+        return one and together and bool(self.gpu) and (change.code,) == self.throttling
 
 
 class SlowSpan(NamedTuple):
@@ -178,11 +180,15 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        lists = ("parts", "contributors", "circumstances", "slow")
         compared = None
         if (found := self.compared) is not None:
             compared = {"windows": found.windows, "low": found.low, "high": found.high, "visible": found.visible}
-        rows = {name: [each._asdict() for each in getattr(self, name)] for name in lists}
+        rows: dict[str, list[dict[str, Any]]] = {
+            "parts": [each._asdict() for each in self.parts],
+            "contributors": [each.to_json() for each in self.contributors],
+            "circumstances": [each.to_json() for each in self.circumstances],
+            "slow": [each._asdict() for each in self.slow],
+        }
         return {**asdict(self), "factor": self.factor, **rows, "compared": compared}
 
 
@@ -350,35 +356,36 @@ def _compare(kind: str, sides: Sides, since: float, when: str, straggler: KnownS
     if before == after:
         return Explanation("steady", f"Steps take {duration(after)} as before.", since, before, after)
     parts, found, correlated = part_changes(sides), contributors(sides), correlated_changes(sides)
-    cause, words = _cause(parts, found)
+    cause, words, named = _cause(parts, found)
     # That the rank which the others wait for is the slowest is the same fact again.
-    waits = "waiting for" in words
+    waits = named is not None and named.kind == "rank"
     news = [each for each in correlated if each.kind != "slowest" or not waits]
     at_the_same_time = f"; at the same time {news[0].sentence}" if news else ""
     if waits and news and straggler is not None and straggler.explains(news[0]):
-        at_the_same_time = f"; its {straggler.gpu} is throttled since then ({straggler.throttling})"
+        reasons = ", ".join(map(throttle_words, straggler.throttling))
+        at_the_same_time = f"; its {straggler.gpu} is throttled since then ({reasons})"
     head = f"{change_words(_stated(after) / _stated(before))} {when} ({duration(before)} -> {duration(after)})"
     sentence = f"{head}: {words}{at_the_same_time}."
-    shown = attributed(found, parts, cause)
+    stated = None if named is None else named.key
+    shown = attributed([each._replace(stated=each.key == stated) for each in found], parts, cause)
     if waits:
-        shown = tuple(sorted(map(_with_waiting, shown), key=lambda each: OTHERS_WAIT in each.sentence))
-    seen = _seen(shown, sentence, abs(after - before))
+        shown = tuple(sorted(map(_with_waiting, shown), key=lambda each: each.waits))
+    seen = _seen(shown, abs(after - before))
     return Explanation(kind, sentence, since, before, after, cause, parts, shown, correlated, seen)
 
 
-def _seen(shown: Sequence[Contributor], stated: str, change: float) -> tuple[str, ...]:
+def _seen(shown: Sequence[Contributor], change: float) -> tuple[str, ...]:
     """Sentences on other sights of the same seconds, with how many of them each one shows.
 
     Args:
-        shown: all contributors; those without a share are such sights.
-        stated: the sentence on the change; what it names is left out.
+        shown: all contributors; those without a share, which the sentence on the change does not name, are such sights.
         change: seconds by which a step became longer or shorter.
     """
-    waited = next((each for each in shown if each.kind == "rank" and each.sentence in stated), None)
+    waited = next((each for each in shown if each.kind == "rank" and each.stated), None)
     whole = change if waited is None else max(waited.before, waited.after)
-    rest = [each for each in shown if not each.share and each.sentence not in stated]
-    waits = [each.sentence.replace(OTHERS_WAIT, "") for each in rest if OTHERS_WAIT in each.sentence][:MOST_SEEN]
-    sights = [(abs(each.after - each.before), each) for each in rest if OTHERS_WAIT not in each.sentence][:MOST_SEEN]
+    rest = [each for each in shown if not each.share and not each.stated]
+    waits = [each._replace(waits=False).sentence for each in rest if each.waits][:MOST_SEEN]
+    sights = [(abs(each.after - each.before), each) for each in rest if not each.waits][:MOST_SEEN]
     found = []
     if same := [each.sentence for seconds, each in sights if abs(seconds - whole) <= ALIKE * whole]:
         found.append(f"The same time is seen in {listed(same)}.")
@@ -401,9 +408,9 @@ def _partly(part: Sequence[tuple[float, Contributor]], whole: float, *, alone: b
         alone: the others wait for one rank.
         unseen: the sights do not add up to all seconds.
     """
-    ranks = {each.name.partition(ON_RANK)[2] for _, each in part}
-    if alone and len(ranks) == 1 and (rank := ranks.pop()) and all(each.after > each.before for _, each in part):
-        first, *more = ((seconds, each.sentence.replace(f"{ON_RANK}{rank}", "", 1)) for seconds, each in part)
+    rank, longer = part[0][1].rank, all(each.after > each.before for _, each in part)
+    if alone and longer and rank is not None and {each.rank for _, each in part} == {rank}:
+        first, *more = ((seconds, each._replace(rank=None).sentence) for seconds, each in part)
         lead, rest = f"Against its own time before, rank {rank} takes {duration(first[0])} more in {first[1]}", HIDDEN
     else:
         first, *more = ((seconds, each.sentence) for seconds, each in part)
@@ -413,14 +420,12 @@ def _partly(part: Sequence[tuple[float, Contributor]], whole: float, *, alone: b
 
 
 def _with_waiting(each: Contributor) -> Contributor:
-    """A section of the median rank that no part but the waiting accounts for, with the words that ranks wait in it."""
-    if each.kind != "section" or each.share or each.part or ON_RANK in each.name:
-        return each
-    return each._replace(sentence=each.sentence.replace(" (", f"{OTHERS_WAIT} (", 1))
+    """The median rank waits in its sections that no part but the waiting accounts for."""
+    return each._replace(waits=(each.kind, each.share, each.part, each.rank) == ("section", 0.0, "", None))
 
 
-def _cause(parts: Sequence[PartChange], found: Sequence[Contributor]) -> tuple[str, str]:
-    """The part that makes up most of the change, and words for it; ``unexplained`` when none does."""
+def _cause(parts: Sequence[PartChange], found: Sequence[Contributor]) -> tuple[str, str, Contributor | None]:
+    """The part that makes up most of the change, words for it, and whom these name; ``unexplained`` when none does."""
     if not parts:
         return _section_cause(found)
     measured = [part for part in parts if part.part != Cause.UNEXPLAINED]
@@ -429,33 +434,31 @@ def _cause(parts: Sequence[PartChange], found: Sequence[Contributor]) -> tuple[s
     if main.share > MOSTLY_CAUSED:
         waited = next((each for each in inside if each.kind == "rank" and each.share > MOSTLY_CAUSED), None)
         if main.part == Part.COMMUNICATION and waited is not None:
-            return main.part, f"{_share(waited.share)} is {waited.sentence}"
+            return main.part, f"{_share(waited.share)} is {waited.sentence}", waited
         detail = f", most of all {inside[0].sentence}" if inside else ""
         return (
             main.part,
             f"{_share(main.share)} is {main.part} ({duration(main.before)} -> {duration(main.after)}){detail}",
+            inside[0] if inside else None,
         )
     rest = next((part.share for part in parts if part.part == Cause.UNEXPLAINED), 0.0)
     if rest > MOSTLY_CAUSED:
-        return str(Cause.UNEXPLAINED), f"unexplained, as {_share(rest)} lies in no part that is measured"
+        return str(Cause.UNEXPLAINED), f"unexplained, as {_share(rest)} lies in no part that is measured", None
     shares = ", ".join(f"{part.part} {percent(part.share)}" for part in parts if part.share > 0)
-    return str(Cause.UNEXPLAINED), f"unexplained, as no part makes up more than half of it ({shares})"
+    return str(Cause.UNEXPLAINED), f"unexplained, as no part makes up more than half of it ({shares})", None
 
 
-def _section_cause(found: Sequence[Contributor]) -> tuple[str, str]:
+def _section_cause(found: Sequence[Contributor]) -> tuple[str, str, Contributor | None]:
     """The same by sections, where the parts of a step are unknown."""
     unexplained = str(Cause.UNEXPLAINED)
     sections = [each for each in found if each.kind == "section"]
     if not sections:
-        return unexplained, "unexplained, as neither parts of the step nor sections are known on both sides"
+        return unexplained, "unexplained, as neither parts of the step nor sections are known on both sides", None
     first = sections[0]
     if first.share <= MOSTLY_CAUSED:
-        return (
-            unexplained,
-            f"unexplained, as no section makes up more than half of it ({percent(first.share)}: {first.name})",
-        )
-    cause = str(Part.DATA) if first.part == Part.DATA or first.name in DATA_SECTIONS else unexplained
-    return cause, f"{_share(first.share)} is {first.sentence}"
+        most = f"{percent(first.share)}: {first.place}"
+        return unexplained, f"unexplained, as no section makes up more than half of it ({most})", None
+    return first.part or unexplained, f"{_share(first.share)} is {first.sentence}", first
 
 
 def _share(share: float) -> str:
@@ -548,7 +551,7 @@ def contributors(sides: Sides) -> tuple[Contributor, ...]:
     found += [*_waited_for_ranks(sides, whole), *_cpu_contributors(sides, whole)]
     named = [each for each in found if each.share >= LEAST_SHARE]
     return tuple(
-        sorted(named, key=lambda c: -c.share * (ON_ONE_RANK_FIRST if ON_RANK in c.name else 1.0))[:MOST_CONTRIBUTORS]
+        sorted(named, key=lambda c: -c.share * (1.0 if c.rank is None else ON_ONE_RANK_FIRST))[:MOST_CONTRIBUTORS]
     )
 
 
@@ -561,7 +564,7 @@ def _section_contributors(sides: Sides, whole: float) -> list[Contributor]:
             continue
         part = str(Part.DATA) if name.lower() in DATA_SECTIONS else ""
         share = (level[1] - level[0]) / whole
-        found.append(_contributor("section", name, level, share, f"section '{name}'", part))
+        found.append(Contributor("section", name, *level, share, f"section '{name}'", part))
         one = _on_one_rank(sides, name, whole, share)
         if one is not None:
             found.append(one._replace(part=part))
@@ -591,7 +594,7 @@ def _on_one_rank(sides: Sides, name: str, whole: float, median_share: float) -> 
     if weight[rank] < MOSTLY * sum(weight.values()):
         return None
     share = (level[1] - level[0]) / whole
-    return _contributor("section", f"{name}{ON_RANK}{rank}", level, share, f"section '{name}' on rank {rank}", "")
+    return Contributor("section", name, *level, share, f"section '{name}'", rank=rank)
 
 
 def _kernel_contributors(sides: Sides, whole: float) -> list[Contributor]:
@@ -604,7 +607,7 @@ def _kernel_contributors(sides: Sides, whole: float) -> list[Contributor]:
         level = reports.level(lambda s, name=name: _spent(s.kernels, name))  # type: ignore[misc]
         if level is not None:
             share = (level[1] - level[0]) / whole
-            found.append(_contributor("kernel", name, level, share, f"kernel {name}", str(Part.COMPUTE)))
+            found.append(Contributor("kernel", name, *level, share, f"kernel {name}", str(Part.COMPUTE)))
     return found
 
 
@@ -621,12 +624,12 @@ def _collective_contributors(sides: Sides, whole: float) -> list[Contributor]:
         if busy is None:
             continue
         share = (busy[1] - busy[0]) / whole
-        each = _contributor("collective", name, busy, share, f"collectives of group {name}", str(Part.COMMUNICATION))
+        each = Contributor("collective", name, *busy, share, f"collectives of group {name}", str(Part.COMMUNICATION))
         shortest = sides.level(lambda s, name=name: c.shortest if (c := s.collectives.get(name)) else None)  # type: ignore[misc]
         if shortest is not None and whole > 0 and shortest[1] > 1.5 * shortest[0] > 0:
-            more = f"{each.sentence}; the shortest of them takes longer too ({duration(shortest[0])} -> "
+            more = f"; the shortest of them takes longer too ({duration(shortest[0])} -> "
             more += f"{duration(shortest[1])}), which points to the network rather than to a late rank"
-            each = each._replace(sentence=more)
+            each = each._replace(more=more)
         found.append(each)
     return found
 
@@ -646,10 +649,10 @@ def _waited_for_ranks(sides: Sides, whole: float) -> list[Contributor]:
     level = (usual_late, late) if whole > 0 else (late, usual_late)
     part = str(Part.COMMUNICATION)
     if slow is None:
-        words = f"waiting for ranks that take turns in being the slowest {_from_to(level)}"
+        words = "waiting for ranks that take turns in being the slowest"
         return [Contributor("rank", "ranks that take turns", *level, share, words, part)]
-    words = f"waiting for {rank_name(slow)} {_from_to(level)}{_excess(slow.parts, slow_side)}"
-    return [Contributor("rank", f"rank {slow.rank}", *level, share, words, part)]
+    name, more = f"rank {slow.rank}", _excess(slow.parts, slow_side)
+    return [Contributor("rank", name, *level, share, f"waiting for {rank_name(slow)}", part, more=more)]
 
 
 def _excess(parts: Sequence[float], samples: Sequence[Sample]) -> str:
@@ -671,17 +674,7 @@ def _cpu_contributors(sides: Sides, whole: float) -> list[Contributor]:
         return []
     share = (level[1] - level[0]) / whole
     words = "waiting for a CPU, in the training thread"
-    return [_contributor("cpu", "cpu wait", level, share, words, str(Part.HOST))]
-
-
-def _contributor(
-    kind: str, name: str, level: tuple[float, float], share: float, subject: str, part: str
-) -> Contributor:
-    return Contributor(kind, name, *level, share, f"{subject} {_from_to(level)}", part)
-
-
-def _from_to(level: tuple[float, float]) -> str:
-    return f"({duration(level[0])} -> {duration(level[1])})"
+    return [Contributor("cpu", "cpu wait", *level, share, words, str(Part.HOST))]
 
 
 # What else changed ----------------------------------------------------------------------------------------------------
@@ -759,7 +752,7 @@ def _throttling_changes(sides: Sides) -> list[CorrelatedChange]:
             before, after = round(level[0]), round(level[1])
             ranks = f"{before} -> {after} of {sides.after[-1].ranks} ranks"
             words = f"devices throttled ({throttle_words(reason)}): {ranks}"
-            found.append(CorrelatedChange("throttling", words, before, after))
+            found.append(CorrelatedChange("throttling", words, before, after, reason))
     return found
 
 

@@ -1074,8 +1074,14 @@ class Contributor(TypedDict):
     before: float
     after: float
     share: float
-    sentence: str
     part: str
+    rank: int | None
+    """The rank on which a section grew while it did not on all."""
+    stated: bool
+    """The sentence on the change names it."""
+    words: str
+    """What it is, without figures."""
+    sentence: str
 
 
 class Circumstance(TypedDict):

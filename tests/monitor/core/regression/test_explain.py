@@ -20,6 +20,7 @@ from rankwatch_monitor.core.regression.sample import policy_changes
 BEFORE, AFTER = 90, 60
 CHANGED = START + BEFORE * PERIOD
 THERMAL = "thermal slowdown by the hardware"
+SLOWED = ("hw_thermal_slowdown",)
 
 
 def judged(change: Callable[[Steps], None], steps: Steps | None = None, at: float | None = None) -> Explanation:
@@ -98,10 +99,10 @@ def test_one_rank_throttles_and_all_others_wait_for_it() -> None:
 @pytest.mark.parametrize(
     ("known", "words"),
     [
-        (KnownSlow(CHANGED, "GPU 1", THERMAL, CHANGED - PERIOD), f"; its GPU 1 is throttled since then ({THERMAL})."),
+        (KnownSlow(CHANGED, "GPU 1", SLOWED, CHANGED - PERIOD), f"; its GPU 1 is throttled since then ({THERMAL})."),
         (KnownSlow(CHANGED), f"; at the same time devices throttled ({THERMAL}): 0 -> 1 of 8 ranks."),
-        (KnownSlow(CHANGED, "GPU 1", "power cap", CHANGED), f"devices throttled ({THERMAL}): 0 -> 1 of 8 ranks."),
-        (KnownSlow(CHANGED, "GPU 1", THERMAL, CHANGED + 300), f"devices throttled ({THERMAL}): 0 -> 1 of 8 ranks."),
+        (KnownSlow(CHANGED, "GPU 1", ("sw_power_cap",), CHANGED), f"devices throttled ({THERMAL}): 0 -> 1 of 8 ranks."),
+        (KnownSlow(CHANGED, "GPU 1", SLOWED, CHANGED + 300), f"devices throttled ({THERMAL}): 0 -> 1 of 8 ranks."),
     ],
 )
 def test_the_throttling_of_the_straggler_alone_is_its_own(known: KnownSlow, words: str) -> None:
@@ -117,7 +118,7 @@ def test_its_twin_the_straggler_and_another_rank_are_throttled() -> None:
     steps.go(history, BEFORE)
     steps.slower[5, "compute"], steps.throttled = 0.3, {"hw_thermal_slowdown": 2}
     steps.go(history, AFTER)
-    known = {5: KnownSlow(CHANGED, "GPU 1", THERMAL, CHANGED)}
+    known = {5: KnownSlow(CHANGED, "GPU 1", SLOWED, CHANGED)}
     assert explain(history, None, (), known).sentence.endswith(f"devices throttled ({THERMAL}): 0 -> 2 of 8 ranks.")
 
 
@@ -244,22 +245,22 @@ def test_when_only_sections_are_known_the_shares_are_theirs() -> None:
 
 def test_when_only_sections_are_known_the_rank_in_which_one_grew_comes_first() -> None:
     found = judged(lambda steps: steps.slower.update({(3, "data"): 0.4}), Steps(profiled=False))
-    assert found.contributors[0].name == "load_batch on rank 3"
+    assert found.contributors[0].key == ("section", "load_batch", 3)
     assert "section 'load_batch' on rank 3" in found.sentence
-    assert {each.name for each in found.contributors} == {"load_batch on rank 3", "backward"}
+    assert {(each.name, each.rank) for each in found.contributors} == {("load_batch", 3), ("backward", None)}
 
 
 def test_a_section_in_which_the_others_wait_is_called_so_and_that_of_the_slow_rank_is_not() -> None:
     found = judged(lambda steps: steps.slower.update({(3, "data"): 0.4}))
-    words = {each.name: each.sentence for each in found.contributors if each.kind == "section"}
-    assert words["backward"].startswith("section 'backward' on the median rank, which waits in it (")
-    assert words["load_batch on rank 3"].startswith("section 'load_batch' on rank 3 (")
+    sections = {each.name: each for each in found.contributors if each.kind == "section"}
+    assert sections["backward"].sentence.startswith("section 'backward' on the median rank, which waits in it (")
+    assert sections["load_batch"].sentence.startswith("section 'load_batch' on rank 3 (")
 
 
 def test_of_the_same_seconds_the_sections_of_the_slow_rank_come_before_those_in_which_the_others_wait() -> None:
     found = judged(lambda steps: steps.slower.update({(3, "compute"): 0.3}))
     sections = [each for each in found.contributors if each.kind == "section"]
-    assert [each.name for each in sections] == ["forward on rank 3", "backward"]
+    assert [(each.name, each.rank) for each in sections] == [("forward", 3), ("backward", None)]
 
 
 def test_of_the_seconds_of_the_slow_rank_a_section_has_those_by_which_it_grew() -> None:

@@ -108,7 +108,7 @@ test("waiting for the slowest rank is no communication, where it is known", () =
 });
 
 test("a change consists of shares that its sentence does not state", () => {
-  const rank = contributor({ sentence: "waiting for rank 5", share: 0.9 });
+  const rank = contributor({ sentence: "waiting for rank 5", share: 0.9, stated: true });
   const [host, also] = [contributor({ sentence: "host", share: 0.1 }), contributor({ sentence: "section 'data'" })];
   const why = explained({ sentence: "Steps take longer: 90 % of it is waiting for rank 5.", since: 1, contributors: [rank, host!, also!] });
   assert.deepEqual(consistsOf(why), [host]);
@@ -157,7 +157,7 @@ test("a lost job has no points after its last message, any other job all", () =>
 });
 
 test("the cause of a change is the clock of devices, else a section of one rank, where the history has it", () => {
-  const section = contributor({ kind: "section", name: "data on rank 5" });
+  const section = contributor({ kind: "section", name: "data", rank: 5 });
   const why = explained({ since: 20, contributors: [contributor({ kind: "section", name: "backward" }), section] });
   assert.deepEqual(causeOf(why), { section: "data" });
   assert.deepEqual(causeOf({ ...why, circumstances: [{ kind: "clock", sentence: "", before: null, after: null }] }), { devices: true });

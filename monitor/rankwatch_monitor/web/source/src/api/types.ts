@@ -49,8 +49,18 @@ export interface Clock { now: number; judged: number | null; }
   visible: number | null;
 }
 
-/** What takes another time than before. */
-export interface Contributor { kind: string; name: string; before: number; after: number; share: number; sentence: string; part: string; }
+/** What takes another time than before. */ export interface Contributor {
+  kind: string;
+  name: string;
+  before: number;
+  after: number;
+  share: number;
+  part: string;
+  /** The rank on which a section grew while it did not on all. */ rank: number | null;
+  /** The sentence on the change names it. */ stated: boolean;
+  /** What it is, without figures. */ words: string;
+  sentence: string;
+}
 
 /** Seconds that an incident costs; `since`: it grows by the clock, null: it is final. */
 export interface Cost { seconds: number; since: number | null; }

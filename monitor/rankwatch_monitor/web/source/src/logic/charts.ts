@@ -297,8 +297,8 @@ export type Cause = { devices: true } | { section: string };
 export function causeOf({ kind, contributors, circumstances = [] }: Why): Cause | null {
   if (kind !== "change") return null;
   if (circumstances.some((each) => each.kind === "clock")) return { devices: true };
-  const [, section] = contributors.map((each) => (each.kind === "section" ? /^(.+) on rank \d+$/.exec(each.name ?? "") : null)).find((each) => each !== null) ?? [];
-  return section === undefined ? null : { section };
+  const uneven = contributors.find(({ kind, rank }) => kind === "section" && rank !== null);
+  return uneven === undefined ? null : { section: uneven.name };
 }
 
 /** The rank that stands out against the median one; of devices, their clocks. */
@@ -332,8 +332,7 @@ export function stepsBySpeed(time: readonly number[], speed: readonly (number | 
 }
 
 /** What the change consists of, by its share; what the sentence states already is left out. */
-export const consistsOf = ({ contributors, sentence }: Why): Contributor[] =>
-  contributors.filter((each) => each.share > 0 && !sentence.includes(each.sentence)).slice(0, 3);
+export const consistsOf = ({ contributors }: Why): Contributor[] => contributors.filter(({ share, stated }) => share > 0 && !stated).slice(0, 3);
 
 export interface StepRow {
   at: number;

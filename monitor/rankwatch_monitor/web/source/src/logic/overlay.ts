@@ -212,7 +212,7 @@ export function changeMarks([one, other]: readonly (number | null)[], names: rea
 /** "a takes 1.32× as long since step 2,659 (169 ms → 224 ms): waiting for rank 5 on host-0, whose data takes 60 ms longer than the others'." */
 export function changeWords(name: string, { before, after, contributors: [first] }: Why, place: string): string {
   if (!before || !after) return "";
-  const cause = first === undefined ? "" : `: ${shortened(first.sentence.replace(/ \([^()]* -> [^()]*\)/, ""))}`;
+  const cause = first === undefined ? "" : `: ${shortened(first.words)}`;
   return `A step of ${name} takes ${times(shownRatio(after, before, ofStep))} as long since ${place} (${ofStep(before)} → ${ofStep(after)})${cause}.`;
 }
 
