@@ -203,3 +203,49 @@ def test_large_bodies_are_decoded_each_in_a_turn_of_the_loop_of_its_own() -> Non
     asyncio.run(scene())
     assert [each for _, each in decoded] == [size] * 4
     assert len({turn for turn, _ in decoded}) == 4
+
+
+def test_a_reader_that_does_not_read_is_refused_more_and_keeps_no_other_reader_waiting() -> None:
+    async def app(_: Scope, __: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(request_gate.MOST_UNSENT + 1), "more_body": False})
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def scene() -> None:
+        gate = RequestGate(
+            app, tokens=Tokens(), sessions=Sessions(), origins=Origins(), counters=Counters(), admission=Admission(),
+            refuse_evidence=Monitor().refuse_evidence,
+        )  # fmt: skip
+
+        async def read(host: str, taken: asyncio.Event) -> tuple[int, list[int]]:
+            """The status and the sizes of the pieces, of which the connection takes none before it is ``taken``."""
+            status, sizes = 0, list[int]()
+
+            async def send(message: Message) -> None:
+                nonlocal status
+                status = message.get("status", status)
+                if "body" in message:
+                    await taken.wait()
+                    sizes.append(len(message["body"]))
+
+            asked = {"type": "http", "path": "/api/v1/jobs/j", "method": "GET", "query_string": b"", "headers": []}
+            await gate({**asked, "client": (host, 1)}, receive, send)
+            return status, sizes
+
+        later, now = asyncio.Event(), asyncio.Event()
+        now.set()
+        first = asyncio.ensure_future(read("10.0.0.1", later))
+        while not gate._unsent:
+            await asyncio.sleep(0)
+        assert (await read("10.0.0.1", now))[0] == 429
+        assert (await read("10.0.0.2", now))[0] == 200
+        later.set()
+        status, sizes = await first
+        assert (status, sum(sizes)) == (200, request_gate.MOST_UNSENT + 1)
+        assert max(sizes) == request_gate.PIECE
+        assert (await read("10.0.0.1", now))[0] == 200
+        assert not gate._unsent
+
+    asyncio.run(scene())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -33,6 +34,8 @@ SECONDS: Final = 8.0
 """Limit on all of it: NCCL may wait 5 s longer for a process that does not answer."""
 PAUSE: Final = 0.5
 """Seconds between two answers, by which operations that go on are told from those that do not."""
+_READING: Final = threading.Lock()
+"""One answer is read at a time: those of other users' processes, for ``rankwatch diagnose``, may take 200 MB each."""
 TRIES: Final = 3
 """Connections made to find a rank of ours, where another job of this user shares the port: the kernel chooses."""
 
@@ -204,7 +207,8 @@ class _Question:
         while self._receive():
             if len(self._buffer) > most:
                 raise _TooLargeError(f"the answer of RAS has more than {most} bytes")
-        return ras_answer.report(self._buffer.decode(errors="replace"))
+        with _READING:
+            return ras_answer.report(self._buffer.decode(errors="replace"))
 
     def _send(self, words: str) -> None:
         self._line.settimeout(self._left())

@@ -41,6 +41,10 @@ LARGEST: Final = 2**62
 LONGEST: Final = 256
 MAX_LINES: Final = 50_000
 """Of a text."""
+MAX_VALUES: Final = 1_000_000
+"""Of JSON: each takes up to 100 bytes of memory, and the answer of a thousand GPUs in ten communicators has 300,000."""
+MAX_KINDS: Final = 64
+"""Of operations in one communicator: each is compared between all ranks."""
 
 _VERSION: Final = re.compile(r"\b[NR]CCL version (\S{1,64})")
 _GROUP: Final = re.compile(
@@ -71,6 +75,8 @@ def report(answer: str) -> RasReport:
     """
     start = answer.find("{")
     if answer.lstrip().startswith("{") or (start >= 0 and '"communicators"' in answer):
+        if sum(map(answer.count, "{[,")) > MAX_VALUES:
+            raise ValueError(f"an answer of RAS with more than {MAX_VALUES} values")
         return _of_json(decoded(answer[start:]))  # RCCL writes its version before
     return _of_text(answer)
 
@@ -142,6 +148,8 @@ def _communicator(given: Mapping[str, Any]) -> RasCommunicator:
 
 def _differing(counts: Sequence[Mapping[str, Any]]) -> list[str]:
     kinds = {str(kind) for each in counts for kind in each} - POINT_TO_POINT
+    if len(kinds) > MAX_KINDS:
+        raise ValueError(f"an answer of RAS with more than {MAX_KINDS} kinds of operations")
     return sorted(kind for kind in kinds if len({_count(each.get(kind, 0)) for each in counts}) > 1)
 
 

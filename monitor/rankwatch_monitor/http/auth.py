@@ -25,6 +25,7 @@ from urllib.parse import unquote
 
 from fastapi import HTTPException, Request
 
+from rankwatch.contract import job_id as job_ids
 from rankwatch.contract import semconv
 from rankwatch_monitor.errors import HeldElsewhereError
 from rankwatch_monitor.http.origins import Origins
@@ -293,15 +294,17 @@ def admit_senders(tokens: TokenSource, monitor: Monitor, origins: Origins) -> Ad
         if (found := refused(bearer, Scope.INGEST, job_id)) is not None:
             status, message = found
             raise Refusal(status, "unauthorized", message)
-        if monitor.ownership is not None and job_id:
+        grant = bearer.grant()
+        bound = BoundSender(grant, monitor) if grant is not None and grant.jobs else None
+        # What can be no id is no report's: the body is refused for it.
+        if monitor.ownership is not None and job_id and job_ids.problem(job_id) is None:
+            if bound is not None and (reason := bound.refuses(job_id)) is not None:
+                raise Refusal(403, "unauthorized", reason)
             try:
                 monitor.ownership.require(job_id)
             except HeldElsewhereError as error:
                 raise Refusal(error.status, error.counted_as, str(error), retry_after=1) from None
-        grant = bearer.grant()
-        if grant is None or not grant.jobs:
-            return None
-        return BoundSender(grant, monitor).refuses
+        return bound.refuses if bound is not None else None
 
     return check
 

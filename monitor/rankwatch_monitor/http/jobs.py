@@ -42,7 +42,11 @@ PROGRESS_SHOWN = 1024
 """Positions within process groups in one response."""
 
 RANKS_AT_ONCE: Final = 4096
-"""Ranks that are rendered in one turn of the loop: 0.04 s of a job of 131,072."""
+"""Ranks that are rendered in one turn of the loop, at most: 0.04 s of a job of 131,072."""
+FIRST_AT_ONCE: Final = 64
+"""The same at first: one rank takes 66 kB where all names of sections are open, and as long as they may be."""
+BYTES_AT_ONCE: Final = 1 << 20
+"""Of them as JSON, about: the number of ranks follows from what the last ones took."""
 
 RankCount = Annotated[int | None, Query(ge=1, le=100_000)]
 
@@ -62,15 +66,16 @@ def listed(monitor: Monitor, now: float, grant: Grant) -> list[responses.JobSumm
 async def _ranks_of_large(job: Job, now: float, one_slice: asyncio.Lock) -> AsyncIterator[bytes]:
     """All ranks of a large job as JSON, a part of them in each turn of the loop, for one reader at a time."""
     yield b'{"ranks":['
-    begin, size = 0, len(job.columns)
+    begin, size, count = 0, len(job.columns), min(FIRST_AT_ONCE, RANKS_AT_ONCE)
     while begin < size:
         async with one_slice:
             size = min(size, len(job.columns))  # another attempt may have begun, with fewer
-            rows = job_view.ranks(job, now, range(begin, min(begin + RANKS_AT_ONCE, size)))
+            rows = job_view.ranks(job, now, range(begin, min(begin + count, size)))
             text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False, allow_nan=False)[1:-1].encode()
             await asyncio.sleep(0)  # the next reader's is for another turn
         yield (b"," if begin and rows else b"") + text
-        begin += RANKS_AT_ONCE
+        begin += count
+        count = min(RANKS_AT_ONCE, max(1, count * BYTES_AT_ONCE // max(1, len(text))))
     yield b"]}"
 
 
@@ -132,7 +137,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/jobs/{job_id}/ranks", summary="All ranks of a job", response_model=responses.Ranks)
     async def ranks(job_id: str) -> Response:
         job, now = monitor.job(job_id), monitor.clock.now()
-        if len(job.columns) > RANKS_AT_ONCE:  # 28 MB of 131,072 ranks
+        if len(job.columns) > FIRST_AT_ONCE:  # 28 MB of 131,072 ranks
             return StreamingResponse(_ranks_of_large(job, now, one_slice), media_type="application/json")
         return JSONResponse({"ranks": job_view.ranks(job, now)})
 

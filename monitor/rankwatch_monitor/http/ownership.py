@@ -6,7 +6,10 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import Request
 
-from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
+from rankwatch.contract import job_id as job_ids
+from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, UnknownJobError
+from rankwatch_monitor.http.auth import grant_of
+from rankwatch_monitor.http.launchers import check_id
 from rankwatch_monitor.service.monitor import Monitor
 
 
@@ -22,6 +25,13 @@ def acquired(monitor: Monitor, *, contact: bool) -> Callable[[Request], Awaitabl
         job_id = request.path_params.get("job_id")
         if job_id is None or monitor.ownership is None:
             return
+        # In particular what no database stores: asking for its lease would fail with those of other jobs.
+        if job_ids.problem(job_id) is not None:
+            if contact:
+                check_id(job_id)
+            raise UnknownJobError(job_id)
+        if contact and (reason := monitor.refuses_job(job_id, grant_of(request).bound)):
+            raise TooManyError(reason)
         if not await monitor.ownership.acquire(job_id, contact=contact):
             raise UnknownJobError(job_id)
 

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
 
@@ -43,6 +44,10 @@ _EVIDENCE: Final = re.compile(re.escape(semconv.API_PREFIX) + "/jobs/([^/]+)/(ev
 """What a launcher sends of its ranks: counted before it is read."""
 LARGEST_UNGUARDED: Final = 16 * KIB
 """Bytes of a body that is read without a token: a login."""
+PIECE: Final = 256 * KIB
+"""Bytes of a response that are given to the connection at once: the next ones wait until most of them are taken."""
+MOST_UNSENT: Final = 64 * MIB
+"""Of the responses to one reader that its connections have not taken; then it is refused more. One may have as much."""
 MOST_FIELDS: Final = 100
 """Fields of a query."""
 OTLP: Final = (semconv.OTLP_METRICS_PATH, semconv.OTLP_TRACES_PATH)
@@ -77,6 +82,8 @@ class RequestGate:
         self._refuse_evidence = refuse_evidence
         self._one_large = asyncio.Lock()
         self._reads, self._writes = Turns(READS), Turns()
+        self._unsent: dict[str, int] = {}
+        """Bytes of responses by reader, see :data:`MOST_UNSENT`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102
         path = scope.get("path", "")
@@ -135,12 +142,23 @@ class RequestGate:
                 sender = auth.reader_of(grant, host)
                 if scope["method"] in SAFE_METHODS:
                     async with self._reads.held(sender) as body.answered:
+                        if self._unsent.get(sender, 0) > MOST_UNSENT:
+                            self._counters.reject("unread")
+                            await problem(429, _UNREAD, {"Retry-After": "5"})(scope, body.receive, body.send)
+                            return
+                        body.unsent = partial(self._count_unsent, sender)
                         await self._app(scope, body.receive, body.send)
                 else:
                     await self._change(scope, body, sender, large=size > LARGE)
             finally:
                 if give_back is not None:
                     give_back(max(0, size - counted.size))
+
+    def _count_unsent(self, sender: str, size: int) -> None:
+        """Count bytes of a response that wait for a reader, or that no longer do."""
+        held = self._unsent.pop(sender, 0) + size
+        if held:
+            self._unsent[sender] = held
 
     async def _change(self, scope: Scope, body: _BoundedBody, sender: str, *, large: bool) -> None:
         """Begin once the body is complete; large ones are decoded each in a turn of the loop of its own."""
@@ -188,6 +206,8 @@ class _BoundedBody:
         self._responding = False
         self.answered: Callable[[], None] = _nothing
         """Called when the response begins: what is left of it is sent as fast as the client reads."""
+        self.unsent: Callable[[int], object] = _nothing
+        """Called with the bytes of a response that wait to be taken, and with as many below 0 once they are."""
 
     async def receive(self) -> Message:
         """The next message of the server.
@@ -209,10 +229,24 @@ class _BoundedBody:
         return message
 
     async def send(self, message: Message) -> None:
-        """Send a message of the application."""
+        """Send a message of the application, a large body in pieces."""
         self._responding = True
         self.answered()
-        await self._send(message)
+        content = message.get("body", b"")
+        if len(content) <= PIECE:
+            await self._send(message)
+            return
+        self.unsent(len(content))
+        left = len(content)
+        try:
+            for begin in range(0, len(content), PIECE):
+                piece = content[begin : begin + PIECE]
+                last = begin + PIECE >= len(content)
+                await self._send({**message, "body": piece, "more_body": not last or message.get("more_body", False)})
+                self.unsent(-len(piece))
+                left -= len(piece)
+        finally:
+            self.unsent(-left)
 
 
 def _token_in(query: bytes) -> str:
@@ -223,11 +257,12 @@ def _token_in(query: bytes) -> str:
         return ""
 
 
-def _nothing() -> None:
-    """It holds no turn."""
+def _nothing(_: int = 0) -> None:
+    """It holds no turn, and nothing of it is counted."""
 
 
 _CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
+_UNREAD: Final = "you have asked for more than your connections take: read the responses first"
 _TWO_LENGTHS: Final = "a request has either Content-Length or Transfer-Encoding"
 
 

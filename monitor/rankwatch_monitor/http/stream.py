@@ -109,7 +109,7 @@ async def _changes(
 
     Each snapshot waits for its ``turn``.
     """
-    last: dict[str, str] = {}
+    last: dict[str, int] = {}  # hashes: the texts of thousands of streams are megabytes each
     clock_sent = -CLOCK_INTERVAL
     while not monitor.ending:
         await turn()
@@ -119,8 +119,8 @@ async def _changes(
             return
         for key, event, data in events:
             text = json.dumps(data)
-            if last.get(key) != text:
-                last[key] = text
+            if last.get(key) != hash(text):
+                last[key] = hash(text)
                 yield _encoded(event, text)
         if time.monotonic() - clock_sent > CLOCK_INTERVAL - interval:  # not later than that
             clock_sent = time.monotonic()

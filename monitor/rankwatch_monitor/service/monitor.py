@@ -344,10 +344,13 @@ class Monitor:
     def refuses_job(self, job_id: str, covers: Callable[[str], bool] | None, more: int = 1) -> str:
         """Why a token may not bring ``more`` new jobs, ``job_id`` the last of them; empty when it may.
 
-        Those that have ended count for an hour: each of them leaves rows in the database.
+        Those that have ended count for an hour: each of them leaves rows in the database. So does one that was only
+        named, where it takes a lease.
         """
         if covers is None or job_id in self.jobs:
             return ""
+        if self.ownership is not None:
+            more += sum(map(covers, self.ownership.without_job() - {job_id}))
         hour_ago = self.clock.now() - _HOUR
         brought = sum(1 for at, each in list(self._appeared) if at > hour_ago and covers(each))
         if brought + more > self.limits.new_jobs_per_token:
@@ -455,10 +458,7 @@ class Monitor:
         the monitor that a proxy asks first, and this one was contacted so many seconds ago. Then the reports must have
         got through, since an overloaded monitor is asked first too, and no incident may be open.
         """
-        if (job := self.jobs.get(job_id)) is None:
-            on_saved()
-            return True
-        now = self.clock.now()
+        job, now = self.jobs[job_id], self.clock.now()
         last_contact = max([job.last_heard, *(node.seen for node in job.nodes.values())])
         recent = self._leases is None or now - last_contact < self._leases.duration
         if first is None:

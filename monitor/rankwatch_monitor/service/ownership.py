@@ -26,12 +26,18 @@ log = logging.getLogger("rankwatch")
 
 ACQUIRE_TIMEOUT: Final = 2.0
 """Seconds for which a request waits for the lease of its job."""
+ABANDON_AFTER: Final = 60.0
+"""Seconds after the last contact about a job that has not appeared, from which on it is let go."""
 MAX_LISTED: Final = 1_000
 """Jobs of other monitors that are listed at most."""
 
 
 class JobRegistry(Protocol):
     """Where jobs are adopted and dropped: :class:`rankwatch_monitor.service.monitor.Monitor`."""
+
+    @property
+    def jobs(self) -> Mapping[str, Job]:
+        """All jobs that this monitor has, by id."""
 
     def adopt(self, job: Job) -> None:
         """Take over a job that was loaded from the database."""
@@ -146,6 +152,10 @@ class Ownership:
         """The jobs that this monitor does not watch, as ``GET /jobs`` shows them."""
         return [_summary_json(each) for each in self.newest if not watched(each.id)]
 
+    def without_job(self) -> set[str]:
+        """The jobs that this monitor was contacted about, and that have not appeared here yet."""
+        return {*self._adopted, *self.leases.requested()} - self._registry.jobs.keys()
+
     def close(self) -> None:
         """Release all leases, after the jobs were stored."""
         self.leases.close()
@@ -173,6 +183,7 @@ class Ownership:
 
     def _read_newest(self) -> None:
         self.newest = self._repository.summaries(MAX_LISTED)
+        self._on_loop(self._abandon_empty)
 
     def _on_loop(self, call: Callable[[], None]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the monitor shuts down
@@ -199,12 +210,27 @@ class Ownership:
         if job_id not in self._adopted:
             return
         contact = self._loop.time() - self._adopted[job_id]
-        if not first and contact < self.leases.duration:
+        appeared = job_id in self._registry.jobs
+        if not (first and appeared) and contact < self.leases.duration:
             return  # the report for which it was acquired was refused, and may not have come again yet
+        if not appeared:
+            self._abandon(job_id)
+            return
         released = partial(self.leases.release, job_id, by if first else "")
         if self._registry.hand_over(job_id, released, first=contact if first else None):
             self._adopted.pop(job_id, None)
             log.info("job %s is handed over to monitor %s, to which its ranks and launchers report", job_id, by)
+
+    def _abandon_empty(self) -> None:
+        """Let go of jobs that have not appeared: whoever names a job need not ever report on it."""
+        limit = max(ABANDON_AFTER, self.leases.duration)
+        for job_id in self._adopted.keys() - self._registry.jobs.keys():
+            if self._loop.time() - self._adopted[job_id] >= limit:
+                self._abandon(job_id)
+
+    def _abandon(self, job_id: str) -> None:
+        del self._adopted[job_id]
+        self.leases.abandon(job_id)
 
 
 def _summary_json(job: JobSummary) -> responses.JobElsewhere:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Engine, case, func, or_, select, update
+from sqlalchemy import Connection, Engine, case, delete, func, or_, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -130,6 +130,8 @@ class Leases:
         self._holders: dict[str, Holder] = {}
         self._requested_at: dict[tuple[str, bool], float] = {}
         self._requests: dict[str, bool] = {}
+        self._abandoned: dict[str, int] = {}
+        """Leases of jobs that never appeared, whose rows are to be deleted, and their generations."""
         self._batch = FEWEST_AT_ONCE
         """Requests that are handled next at once, by how long the last ones took."""
         self._changed = threading.Condition()
@@ -169,6 +171,17 @@ class Leases:
             self._requested_at[job_id, contact] = now
             self._requests[job_id] = self._requests.get(job_id, False) or contact
             self._changed.notify()
+
+    def requested(self) -> list[str]:
+        """The jobs about which this monitor was contacted, and whose leases were not asked for yet."""
+        with self._changed:
+            return [job_id for job_id, contact in self._requests.items() if contact]
+
+    def abandon(self, job_id: str) -> None:
+        """Stop holding the lease of a job that never appeared. Its row is deleted after the next renewal."""
+        if (lease := self._held.pop(job_id, None)) is not None:
+            with self._changed:
+                self._abandoned[job_id] = lease.generation
 
     def release(self, job_id: str, to: str = "") -> None:
         """Release a lease, on any thread, after all rows of the job were stored. Waits for the database.
@@ -427,7 +440,19 @@ class Leases:
                 holder = Holder(owner, url) if owner and owner != self.name else None
                 self.on_lost(job_id, holder)
         self._report_contended(contended)
+        self._delete_abandoned()
         self.on_renewed()
+
+    def _delete_abandoned(self) -> None:
+        if not self._abandoned:
+            return
+        with self._engine.begin() as connection:
+            for some in _slices(sorted(abandoned := dict(self._abandoned))):
+                rows = tuple_(_leases.job_id, _leases.generation).in_([(job_id, abandoned[job_id]) for job_id in some])
+                empty = _leases.job_id.not_in(select(schema.jobs.c.id))
+                connection.execute(delete(schema.leases).where(_leases.owner == self.name, rows, empty))
+        with self._changed:
+            self._abandoned = {each: at for each, at in self._abandoned.items() if abandoned.get(each) != at}
 
     def _report_contended(self, by: dict[str, tuple[str, bool]]) -> None:
         """Have each of these jobs considered once for the monitor that was asked for it."""

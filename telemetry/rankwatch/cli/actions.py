@@ -15,7 +15,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from rankwatch.cli.common import add_monitor_flags, print_error, print_result
-from rankwatch.cli.formatting import count
+from rankwatch.cli.formatting import count, printable
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Cell, Column, Terminal, is_terminal, terminal_of
 from rankwatch.contract.enums import Action
@@ -58,7 +58,8 @@ def order(argv: Sequence[str]) -> int:
             incident = answer["incident_id"]
         except (KeyError, TypeError):
             raise client.not_a_monitor() from None
-        return f"ordered; 'rankwatch incidents {operands(arguments.job, str(incident))}' shows its progress\n", 0
+        command = f"rankwatch incidents {operands(arguments.job, str(incident))}"
+        return f"ordered; '{printable(command)}' shows its progress\n", 0
 
     return print_result(ORDER, arguments, ask)
 
@@ -145,7 +146,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {seconds:g}" for name, seconds in value.items()) or "none"
+        return ", ".join(f"{name} {_shown(each)}" for name, each in value.items()) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -158,7 +159,7 @@ def _confirmed(client: MonitorClient, arguments: argparse.Namespace) -> bool:
         prompt = f"{effect} of job {arguments.job!r} ({job['state']}{step}). Do it? [y/N] "
     except (KeyError, TypeError):
         raise client.not_a_monitor() from None
-    sys.stderr.write(prompt)
+    sys.stderr.write(printable(prompt))
     sys.stderr.flush()
     try:
         return sys.stdin.readline().strip().lower() in ("y", "yes")

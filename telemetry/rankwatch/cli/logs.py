@@ -141,7 +141,7 @@ class Reading:
 
     def _prefix(self, log: Json) -> str:
         stream = "" if log["stream"] == "output" else f" {log['stream']}"
-        return f"[rank {log['rank']}{printable(stream)}] " if self._several else ""
+        return printable(f"[rank {log['rank']}{stream}] ") if self._several else ""
 
     def _remark(self, answer: Json) -> None:
         """State on stderr what is not there, once, and show what an incident holds of it."""

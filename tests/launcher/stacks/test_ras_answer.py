@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rankwatch.contract.messages import read
 from rankwatch.contract.nccl_ras import MAX_COMMUNICATORS, MAX_MEMBERS, RasProcess, RasReport
-from rankwatch_launcher.stacks.ras_answer import MAX_LINES, report, steady
+from rankwatch_launcher.stacks.ras_answer import MAX_KINDS, MAX_LINES, MAX_VALUES, report, steady
 from support.fake_ras import (
     HEALTHY,
     TEXT_2_24,
@@ -142,6 +142,14 @@ BROKEN = json.loads(json_answer([json_rank(0, 1, AllReduce=8), json_rank(1, 2)])
 def test_what_is_no_answer_of_ras_is_refused(answer: str) -> None:
     with pytest.raises(ValueError):
         report(answer)
+
+
+def test_an_answer_that_would_take_all_memory_or_time_is_refused() -> None:
+    most = {f"Kind{number}": 1 for number in range(MAX_KINDS)}
+    with pytest.raises(ValueError, match="kinds of operations"):
+        report(json_answer([json_rank(0, 1, **most), json_rank(1, 2)]))
+    with pytest.raises(ValueError, match=f"more than {MAX_VALUES} values"):
+        report('{"communicators": [' + "{}," * MAX_VALUES + "{}]}")
 
 
 def test_names_in_an_answer_are_cut_and_obey_no_terminal() -> None:

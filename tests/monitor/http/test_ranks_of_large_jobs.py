@@ -64,3 +64,16 @@ def test_readers_take_turns_of_one_part_each(monkeypatch: pytest.MonkeyPatch) ->
         assert len(json.loads(body)["ranks"]) == WORLD
     assert sorted(size for _, size in rendered) == sorted([4, 4, 2] * 3)
     assert len({turn for turn, _ in rendered}) == len(rendered), "two were rendered in one turn of the loop"
+
+
+def test_a_part_has_as_many_ranks_as_their_sections_leave_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "FIRST_AT_ONCE", 2)
+    monkeypatch.setattr(jobs, "BYTES_AT_ONCE", 1)
+    job = monitor_of_a_job().jobs["j"]
+
+    async def parts() -> list[bytes]:
+        return [each async for each in jobs._ranks_of_large(job, 1.0, asyncio.Lock())]
+
+    begin, *rendered, end = asyncio.run(parts())
+    assert len(json.loads(begin + b"".join(rendered) + end)["ranks"]) == WORLD
+    assert [part.count(b'"rank"') for part in rendered] == [2, *[1] * (WORLD - 2)]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
+from rankwatch.cli import actions
 from rankwatch.cli.actions import ACTIONS, changes_of, lines, order, policy
 from rankwatch.cli.terminal import Terminal
 from rankwatch.contract.policy import Policy
+from rankwatch.monitor_client import MonitorClient
 from support.launcher import PlayedLauncher
 from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
@@ -57,6 +60,22 @@ def test_a_destructive_action_asks_for_confirmation(
         seat.press(f"{answer}\r")
         assert seat.ended() == code
     assert len(api.incidents(job)) == ordered
+
+
+def test_nothing_that_a_terminal_obeys_is_printed_whatever_the_monitor_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m"
+    job = {"iteration": bad, "state": bad, "world_size": 2}
+    monkeypatch.setattr(MonitorClient, "read", lambda *_: job)
+    monkeypatch.setattr(MonitorClient, "send", lambda *_: {"incident_id": bad})
+    monkeypatch.setattr(actions, "is_terminal", lambda _: True)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert order(["j", "stop", "--monitor", "http://127.0.0.1:9"]) == 0
+    monkeypatch.setattr(MonitorClient, "read", lambda *_: {"section_timeouts": {bad: bad}, bad: bad})
+    assert policy(["j", "--monitor", "http://127.0.0.1:9"]) == 0
+    printed = capsys.readouterr()
+    assert all(line.isprintable() for text in printed for line in text.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_following_goes_on_in_the_next_attempt_and_ends_with_the_job(
 
 def test_nothing_that_a_terminal_obeys_is_printed_whatever_the_monitor_says(show: Show) -> None:
     bad = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m"
-    code, lines, errors = show([answer(log(0, bad), {**gap(1, bad, bad), "text": bad})])
+    code, lines, errors = show([answer({**log(0, bad), "rank": bad}, {**gap(1, bad, bad), "text": bad})])
     assert code == 0
     assert all(line.isprintable() for line in (*lines, *errors.splitlines()))
 
