@@ -31,6 +31,7 @@ from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
 from opentelemetry.sdk.resources import Resource
 
 from rankwatch.contract import semconv
+from rankwatch.contract.collectives import series
 from rankwatch.contract.enums import Part
 from rankwatch.contract.semconv import Metric
 from rankwatch.export.instruments import Instruments
@@ -40,7 +41,12 @@ from rankwatch.export.resource import AttributeValue
 from rankwatch.export.transport import SendQueue
 from rankwatch.profiling.profiler import Points, Profiling, Speed
 from rankwatch.profiling.source import CUPTI
-from rankwatch.profiling.statistics import KERNELS_REPORTED, CollectiveStatistics, KernelStatistics
+from rankwatch.profiling.statistics import (
+    KERNELS_REPORTED,
+    CollectiveStatistics,
+    KernelStatistics,
+    OperationStatistics,
+)
 from rankwatch.recording import shared_slots as layout
 from rankwatch.recording.recorder import Recorder
 from rankwatch.recording.section_statistics import SectionDurations, Window
@@ -167,7 +173,9 @@ def _speed(pace: Pace, kind: Kind, chance: random.Random) -> Speed:
             f"sm90_xmma_gemm_bf16bf16_bf16f32_tn_n_tile128x128x64_{i:02d} 132x1x1" for i in range(KERNELS_REPORTED)
         ]
         kernels = {name: KernelStatistics(64, 9e-4, 1e-3, 1.1e-3, 1.2e-3, 1e-3, 5e-5) for name in called}
-    return Speed(window, parts, collectives, (0.3 * step, 1e-3), kernels, (CUPTI, ""), _devices())
+    operation = OperationStatistics(48, 0.1 * step, 1e-4, 48 << 20, 1 << 20, 7 << 18)
+    operations = {series("all_reduce", group): operation for group in GROUPS}
+    return Speed(window, parts, collectives, operations, (0.3 * step, 1e-3), kernels, (CUPTI, ""), _devices())
 
 
 def _devices() -> Mapping[Metric, Points]:

@@ -100,7 +100,7 @@ to another service."""
 READ_ONLY_AS_FAR_AS_SETTINGS = ("run", "monitor")
 
 TOKEN = "a control token of this test"
-JOBS = ("llama-8b", "gpt-sweep-17", "train-5f3a9c1e", "ID", "JOB")
+JOBS = ("llama-8b", "mesh", "gpt-sweep-17", "train-5f3a9c1e", "ID", "JOB")
 """The jobs that the pages ask about."""
 GIVEN = """
 from types import SimpleNamespace

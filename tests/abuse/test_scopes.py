@@ -58,7 +58,7 @@ ROUTES: dict[tuple[str, str], Scope | tuple[Scope, ...] | None] = {
         ("GET", f"{BELOW_JOB}/{what}"): READ
         for what in (
             "ranks", "logs", "goodput", "report", "incidents", "incidents/{incident_id}",
-            "incidents/{incident_id}/flight-recorder", "policy",
+            "incidents/{incident_id}/flight-recorder", "policy", "communication",
             "events", "why", "history", "kernels", "timeline", "timeline/trace", "trends", "grid/{look}", "layout",
         )
     },

@@ -8,6 +8,7 @@ from _load_report import GROUPS, SECTIONS, Kind, Pace, encoded
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from rankwatch.contract import semconv
+from rankwatch.contract.collectives import parsed
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.metrics_decoder import MetricsDecoder
@@ -44,6 +45,7 @@ def test_a_window_and_the_news_are_reported_when_asked_for() -> None:
     assert report.window is not None
     assert set(report.window.sections) == set(SECTIONS)
     assert set(report.window.collectives) == set(GROUPS)
+    assert [parsed(name)[1] for name in report.window.operations] == list(GROUPS)
     assert set(report.longest) == set(SECTIONS)
     assert report.device is not None
     assert report.kernels is None
