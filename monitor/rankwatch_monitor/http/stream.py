@@ -11,11 +11,13 @@ import base64
 import json
 import time
 import zlib
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
@@ -31,10 +33,15 @@ INTERVAL: Final = 0.5
 """Seconds between two snapshots of a job."""
 CLOCK_INTERVAL: Final = 2.0
 """Seconds between two ``clock`` events: a page that receives none knows that what it shows is old."""
+MOST_STREAMS: Final = 256
+"""Open streams of one reader: each holds up to a MiB of a snapshot that its client has not taken."""
 LEGEND: Final = list(job_view.RANK_STATES)
 
 HEADERS: Final = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 """Proxies must neither cache nor buffer the stream."""
+PACKED: Final = {"content-encoding": "gzip", "vary": "accept-encoding"}
+
+_TOO_MANY: Final = f"you have {MOST_STREAMS} event streams open: close some of them first"
 
 Event = tuple[str, str, Mapping[str, object]]
 """Key (an event is sent when the data of its key changed), event type, data."""
@@ -49,22 +56,57 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
 
+class _Counted(EventStream):
+    """One that counts among its reader's for as long as it is open."""
+
+    def __init__(
+        self, events: AsyncIterator[bytes], counted: Counter[str], sender: str, more: Mapping[str, str] = {}
+    ) -> None:
+        super().__init__(events, headers={**HEADERS, **more})
+        self._counted, self._sender = counted, sender
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        self._counted[self._sender] += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._counted.subtract([self._sender])
+            if not self._counted[self._sender]:
+                del self._counted[self._sender]
+
+
 def stream_routes(monitor: Monitor) -> APIRouter:
     """``GET /events`` for all jobs and ``GET /jobs/{id}/events`` for one."""
     routes = APIRouter(tags=["stream"])
     turns = Turns()
+    streams = Counter[str]()
+
+    def admitted(request: Request) -> None:
+        if streams[sender_of(request)] >= MOST_STREAMS:
+            monitor.counters.reject("unread")
+            raise HTTPException(429, _TOO_MANY, {"Retry-After": "5"})
+
+    def stream(request: Request, snapshot: Callable[[], list[Event]], interval: float) -> EventStream:
+        sender = sender_of(request)
+        events = _changes(monitor, snapshot, interval, lambda: turns.turn(sender))
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return _Counted(events, streams, sender)
+        # A grid of 16,384 ranks mostly repeats one byte.
+        return _Counted(_compressed(events), streams, sender, PACKED)
 
     @routes.get(
         "/events",
         response_class=EventStream,
         summary="All jobs: an event stream with an event per change",
         responses={200: {"model": responses.FleetEvents}},
+        dependencies=[Depends(admitted)],
     )
     async def fleet(request: Request) -> EventStream:
         def snapshot() -> list[Event]:
             return [("jobs", "jobs", {"jobs": listed(monitor, monitor.clock.now(), still_granted(request))})]
 
-        return _stream(request, _changes(monitor, snapshot, 2 * INTERVAL, lambda: turns.turn(sender_of(request))))
+        return stream(request, snapshot, 2 * INTERVAL)
 
     def known(job_id: str) -> None:
         # A dependency, since after the stream has begun there can be no 404.
@@ -75,23 +117,16 @@ def stream_routes(monitor: Monitor) -> APIRouter:
         response_class=EventStream,
         summary="One job: an event stream with an event per change",
         responses={200: {"model": responses.JobEvents}},
-        dependencies=[Depends(known)],
+        dependencies=[Depends(known), Depends(admitted)],
     )
     async def one(request: Request, job_id: str) -> EventStream:
         def snapshot() -> list[Event]:
             still_granted(request)
             return _events(monitor.job(job_id), monitor.clock.now(), monitor.host_activity)
 
-        return _stream(request, _changes(monitor, snapshot, INTERVAL, lambda: turns.turn(sender_of(request))))
+        return stream(request, snapshot, INTERVAL)
 
     return routes
-
-
-def _stream(request: Request, events: AsyncIterator[bytes]) -> EventStream:
-    """The events, compressed for a client that can read it: a grid of 16,384 ranks mostly repeats one byte."""
-    if "gzip" not in request.headers.get("accept-encoding", ""):
-        return EventStream(events, headers=HEADERS)
-    return EventStream(_compressed(events), headers=HEADERS | {"content-encoding": "gzip", "vary": "accept-encoding"})
 
 
 async def _compressed(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

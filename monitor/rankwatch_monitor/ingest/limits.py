@@ -112,7 +112,7 @@ REASONS: Final = {
     "too_many_jobs": "a job beyond the limit",
     "too_many_ranks": "a rank beyond the limit of its job, or of all jobs together",
     "too_much_evidence": "evidence beyond what a job, or a token that is bound to jobs, may send in a minute",
-    "unread": "a request of a reader whose connections have not taken the responses to earlier ones",
+    "unread": "a request of a reader who has not taken earlier responses, or has too many event streams open",
     "too_many_logs": "more of the logs of ranks than one reader may fetch in a minute, or at the same time",
     "held_elsewhere": "a report or call about a job that another monitor holds, where several share a database",
     "unavailable": "a request the monitor could not take now; the sender was asked to come again",

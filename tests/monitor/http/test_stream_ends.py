@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from starlette.types import ASGIApp
 
 from monitor.publish.scored import scored
 from rankwatch_monitor.app import create_app
@@ -19,8 +20,9 @@ PATIENCE = 10.0
 class Reader:
     """One who reads a stream, straight from the application; what it is sent waits until it wants to read it."""
 
-    def __init__(self, monitor: Monitor, path: str) -> None:
-        self._app, self._path = create_app(monitor), f"/api/v1{path}"
+    def __init__(self, monitor: Monitor | ASGIApp, path: str) -> None:
+        self._app = create_app(monitor) if isinstance(monitor, Monitor) else monitor
+        self._path = f"/api/v1{path}"
         self.reads, self.leaves = asyncio.Event(), asyncio.Event()
         self.sending = asyncio.Event()
         """Something is on its way to it."""
@@ -118,5 +120,35 @@ def test_nothing_new_is_reported_too_so_that_no_proxy_closes_it(
         await reader.until(lambda: reader.text.count("event: clock") >= 2)
         reader.leaves.set()
         await staying
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("path", ["/events", "/jobs/job/events"])
+def test_a_reader_has_so_many_streams_open_and_no_more(
+    monitor: Monitor, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Each holds a part of a snapshot for as long as its client takes nothing."""
+    monkeypatch.setattr(stream, "MOST_STREAMS", 2)
+
+    async def go() -> None:
+        app = create_app(monitor)
+        readers = [Reader(app, "/events"), Reader(app, "/jobs/job/events")]
+        staying = [asyncio.create_task(reader.stay()) for reader in readers]
+        for reader in readers:
+            await reader.until(reader.sending.is_set)
+        refused = Reader(app, path)
+        refused.reads.set()
+        await refused.stay()
+        assert refused.received[0]["status"] == 429
+        assert monitor.counters.rejected["unread"] == 1
+        readers[0].leaves.set()
+        await staying[0]
+        another = Reader(app, path)
+        staying.append(asyncio.create_task(another.stay()))
+        await another.until(another.sending.is_set)
+        for reader in (readers[1], another):
+            reader.leaves.set()
+        await asyncio.gather(*staying)
 
     asyncio.run(go())
