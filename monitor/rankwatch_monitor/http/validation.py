@@ -132,6 +132,8 @@ def clean(message: Message, longest: int) -> Message:
             changed[name] = words[:longest]
     if isinstance(message, NodeRegistration) and any(len(words) > longest for words in message.facts.values()):
         changed["facts"] = {name: words[:longest] for name, words in message.facts.items()}
+    if isinstance(message, NodeRegistration) and len(message.launch) > LONGER * longest:
+        changed["launch"] = ""  # a part of a command is none
     if isinstance(message, NodeRegistration) and message.topology:
         changed["topology"] = topology.valid(message.topology)
     if isinstance(message, NodeRegistration) and message.checks:

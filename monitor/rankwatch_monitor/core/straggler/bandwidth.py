@@ -133,8 +133,7 @@ class Bandwidths:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str, int], _Kept] = {}
         """By operation, group and largest size: a small message is no reference for a large one."""
-        self._newest: list[tuple[str, str, int]] = []
-        self._rows: Sequence[Bandwidth] | None = None
+        self._rows: Sequence[Bandwidth] = ()
         self.at: float | None = None
         """Unix seconds of the last window that had any."""
 
@@ -142,24 +141,24 @@ class Bandwidths:
         """Add one window, by :func:`rankwatch.contract.collectives.series`; ``hosts_R``: the host of each rank."""
         if not operations:
             return
-        self._newest, self._rows, self.at = [], None, now
+        self.at = now
+        newest = list[tuple[str, str, int]]()
         for name, moved in operations.items():
             if moved.members < 2:
                 continue  # of one member it is unknown whether it waited
             key = (*parsed(name), moved.largest)
             kept = self._kept.pop(key, None) or _Kept()
             self._kept[key] = kept  # re-inserted, so that the first one is the least recently used
-            self._newest.append(key)
+            newest.append(key)
             known = moved.members <= MAX_MEMBERS and all(r < len(hosts_R) and hosts_R[r] for r in moved.ranks)
             kept.take(moved, tuple(sorted({hosts_R[rank] for rank in moved.ranks})) if known else ())
         while len(self._kept) > MAX_KEPT:
             del self._kept[next(iter(self._kept))]
+        rows = _beside_peers([_row(*key, self._kept[key]) for key in newest if key in self._kept])
+        self._rows = sorted(rows, key=lambda row: -row.seconds)
 
     def rows(self) -> Sequence[Bandwidth]:
         """All of the last window, the one that takes longest first."""
-        if self._rows is None:
-            rows = _beside_peers([_row(*key, self._kept[key]) for key in self._newest if key in self._kept])
-            self._rows = sorted(rows, key=lambda row: -row.seconds)
         return self._rows
 
     def of_groups(self) -> dict[str, Bandwidth]:
