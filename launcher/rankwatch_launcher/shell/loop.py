@@ -90,6 +90,8 @@ class Loop:
         self._files, self._session, self._rendezvous = around.files, around.session, around.rendezvous
         self._clock = around.clock
         self._next_poll = self._next_stuck_check = self._clock()
+        self._lost_before = False
+        """The store did not respond to the last poll either."""
         # Exits and directives wake the loop at once: this only paces the calls to the store.
         self._store_pause = max(LOOP_SECONDS, poll_seconds(state.site.nodes))
         self._running_peers = list(range(1, state.site.nodes))
@@ -215,9 +217,13 @@ class Loop:
         try:
             for event in self._seen_in_store(now):
                 self._take(event)
+            self._lost_before = False
         except DistError as error:
             # Saving needs no store: the launcher that hosts it may have left first.
-            self._take(self._lost(error, needed=False, ended=self._rendezvous.host_has_ended()))
+            ended, asked_again = self._rendezvous.host_has_ended(), self._lost_before
+            self._lost_before = True
+            if ended or asked_again:  # the sockets of a process that is killed close one after another
+                self._take(self._lost(error, needed=False, ended=ended))
 
     def _seen_in_store(self, now: float) -> Iterator[events.Event]:
         store, attempt = self._rendezvous.store, self.state.site.attempt

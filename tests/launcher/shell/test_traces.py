@@ -191,6 +191,9 @@ JOBS: dict[str, Job] = {
         [(1, "exit", 0, 0), (1, "exit", 1, 0), (2, "directive", directive(DirectiveKind.STOP)), (3, "finish")], nodes=2
     ),
     "the store is lost": Job([(1, "lost")], nodes=2),
+    "the host of the store is killed, whose sockets close one after another": Job(
+        [(1, "lost", False), (1.1, "lost")], nodes=2, works=True
+    ),
     "the store is out of sight, and no rank here makes progress": Job([(1, "lost", False)], nodes=2),
     "the store is out of sight of ranks that work, to their end": Job(
         [(1, "lost", False), (240, "exit", 0, 0), (250, "exit", 1, 0)], nodes=2, works=True
