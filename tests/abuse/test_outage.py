@@ -117,6 +117,9 @@ def test_an_outage_that_the_ranks_survive_costs_nothing(job: Job, cut: str, seco
     there = max(job.step(0), job.step(1))
     job.network.mend(cut)
     job.until_past(there + 20)
+    # The launchers look for each other less often than the ranks step.
+    wait_for(lambda: "store responds again" in job.printed("b"), "the store is seen again", 60.0)
+    wait_for(lambda: "in sight again" in job.printed(), "the node is seen again", 60.0)
     assert job.finish() == [0, 0], job.printed()
     said = job.printed()
     assert re.findall(r"<rank \d begins attempt (\d)>", said) == ["1", "1"]
