@@ -14,8 +14,9 @@ timing    with ``TORCH_NCCL_ENABLE_TIMING=1`` entries have ``duration_ms``, whic
 The recorder's own times are those at which a watchdog looks, every 100 ms, and are not used. Sends and receives have no
 bandwidth here: each waits for one peer.
 
-The dump is asked from torch's control plane, whose threads make it without the GIL; the binding holds that for 20 ms
-(2,000 entries). It is read in small batches.
+The dump is asked from torch's control plane, whose threads make it without the GIL, and read in small batches. Torch's
+binding holds the GIL for 20 ms (2,000 entries): without a control plane it is used only where there are several groups,
+which nothing else tells apart.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def with_groups(trace: Trace, step: Interval) -> Trace:
     try:
         world = distributed._world
         members = {name: len(world.pg_group_ranks.get(group, ())) for group, name in list(world.pg_names.items())}
-        recorded = [_entry(each, members) for each in flight_recorder()]
+        recorded = [_entry(each, members) for each in flight_recorder(binding=len(members) > 1)]
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         recorded = []  # a release of torch without, or with another recorder: the times are known all the same
     if trace.on_device:
@@ -103,14 +104,17 @@ def with_groups(trace: Trace, step: Interval) -> Trace:
     return _of_host(trace, recorded, UNKNOWN_GROUP if len(members) > 1 else DEFAULT_GROUP)
 
 
-def flight_recorder() -> Iterator[dict[str, Any]]:
+def flight_recorder(*, binding: bool) -> Iterator[dict[str, Any]]:
     """The flight recorder's entries of the newest collectives, oldest first.
+
+    Args:
+        binding: whether torch's binding, which holds the GIL, is asked where there is no control plane.
 
     Raises:
         ValueError: it has another form.
     """
     dump = _asked()
-    bindings = sys.modules.get("torch._C._distributed_c10d")
+    bindings = sys.modules.get("torch._C._distributed_c10d") if binding else None
     if dump is None and bindings is not None:
         dump = bindings._dump_fr_trace_json()
     text = (dump or b"{}").decode(errors="replace")

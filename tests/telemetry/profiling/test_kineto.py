@@ -192,11 +192,14 @@ def test_a_child_of_a_profiled_process_learns_that_it_cannot_profile(
 
 GROUPS = """
 import json, sys, time
+from pathlib import Path
 import torch, torch.distributed as dist
+from rankwatch.liveness import torch_control_plane
 from rankwatch.profiling.kineto import KinetoSource
 from rankwatch.profiling.process_groups import with_groups
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
+assert torch_control_plane.offer(Path(f"{sys.argv[2]}.{rank}.sock"))
 one = torch.ones(4)
 dist.all_reduce(one)
 source = KinetoSource(torch, on_device=False, end_window=lambda: None)

@@ -167,9 +167,11 @@ def several_hosts(jobs: Iterable[Job]) -> bool:
 
 def about_of(job: Job, now: float) -> Iterator[tuple[str, About]]:
     """The hosts that each incident of a job is about, and as what."""
+    if job.rehearses:
+        return
     quiet = quiet_host(job, now)
     for incident in job.incidents:
-        if incident.kind in NOT_OF_A_HOST or job.rehearses:
+        if incident.kind in NOT_OF_A_HOST:
             continue
         named = {culprit.host for culprit in incident.culprits if culprit.host}
         for host in named if incident.confirmed or incident.open else ():
