@@ -179,12 +179,49 @@ def test_a_folder_planted_in_place_of_the_slots_is_neither_used_nor_emptied(tmp_
     planted = folder.path
     plant(planted, precious.parent, how)
     try:
-        used = folder.attempt(1)
+        used = folder.attempt(1, 1)
         assert precious.is_dir()
         assert used.is_dir()
         assert not used.is_relative_to(planted)
     finally:
         folder.remove()
+
+
+FULL: Final = """
+import sys, tempfile
+from pathlib import Path
+from rankwatch.recording.shared_slots import Slots
+from rankwatch_launcher.node.slots import NodeSlots, SlotsFolder
+memory, elsewhere = map(Path, sys.argv[1:])
+tempfile.tempdir = str(elsewhere)
+folder = SlotsFolder(memory)
+with (memory / "of another user").open("wb", buffering=0) as full:
+    try:
+        while full.write(bytes(4096)):
+            pass
+    except OSError:
+        pass
+used = folder.attempt(1, 2)
+ranks = [Slots.open(used / f"{local}.slots") for local in range(2)]
+for local, slots in enumerate(ranks):
+    slots.claim(rank=local, local_rank=local, world_size=2, attempt=1)
+print(len(NodeSlots(used, 2).read()), used.is_relative_to(elsewhere), [each.name for each in memory.iterdir()])
+"""
+
+
+def test_memory_that_another_user_has_filled_kills_neither_ranks_nor_launcher(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    mount = 'mount --make-rprivate / && mount -t tmpfs -o size=64k none "$1" && shift && exec "$@"'
+    places = [str(tmp_path / "memory"), str(tmp_path)]
+    made = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mount, "sh", places[0], sys.executable, "-P", "-c", FULL, *places],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    if "unshare" in made.stderr or "mount" in made.stderr:
+        pytest.skip(f"needs the right to mount: {made.stderr}")
+    assert (made.returncode, made.stdout.strip()) == (0, "2 True ['of another user']"), made.stderr
 
 
 @pytest.mark.parametrize("how", ["link", "folder"])
