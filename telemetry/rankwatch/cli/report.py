@@ -58,7 +58,14 @@ def communication(client: MonitorClient, job: str) -> str:
         rates = ("-" if each[name] is None else bandwidth(each[name]) for name in ("algorithm", "bus", "peers", "best"))
         took = f"{1000 * each['seconds']:.3g} ms"
         moved = size(each["bytes"]) if each["bytes"] else "-"
-        what = (one_line(each["group"]), each["operation"], str(each["ranks"]), str(each["calls"]), took, moved)
+        what = (
+            one_line(each["group"]),
+            one_line(each["operation"]),
+            str(each["ranks"]),
+            str(each["calls"]),
+            took,
+            moved,
+        )
         rows.append((*what, *rates, "slow" if each["slow"] else ""))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     made = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
