@@ -6,10 +6,12 @@ import json
 import os
 import pwd
 import shutil
+import socket
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +19,10 @@ from typing import Any, Final
 import pytest
 
 from rankwatch.contract import access, records
+from rankwatch_launcher.diagnose.collect import Collector
 from rankwatch_launcher.monitor.process import LocalMonitor
 from rankwatch_launcher.node.slots import SlotsFolder
+from rankwatch_launcher.stacks import collectives
 from rankwatch_monitor.replay.recording import Writer
 from rankwatch_monitor.settings import read as read_settings
 from support.waiting import wait_for
@@ -185,6 +189,62 @@ def test_a_folder_planted_in_place_of_the_slots_is_neither_used_nor_emptied(tmp_
         assert not used.is_relative_to(planted)
     finally:
         folder.remove()
+
+
+POSED: Final = """
+import json, os, sys
+secret, uid = json.loads(sys.argv[1])
+os.setgroups([])
+os.setresgid(uid, uid, uid)
+os.setresuid(uid, uid, uid)
+os.dup2(os.open(secret, os.O_PATH), 2)  # which needs no permission to read it
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that other users may enter."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+def test_diagnosing_as_root_shows_no_file_that_the_user_of_a_process_cannot_read(shared: Path) -> None:
+    secret, user = shared / "secret", pwd.getpwnam("nobody").pw_uid
+    secret.write_text("secret of root\n")
+    secret.chmod(0o600)
+    numbers = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+    given = json.dumps([str(secret), user])
+    rank = subprocess.Popen(
+        [sys.executable, "-I", "-c", POSED, given],
+        env={"PATH": os.environ["PATH"], **numbers},
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with rank:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"ready\n"
+        found = Collector([rank.pid]).report(0.1, alone=True)
+        assert rank.stdin is not None
+        rank.stdin.close()
+    assert [each.user for each in found.ranks] == [user]
+    assert "secret of root" not in repr(found)
+
+
+def test_a_socket_that_a_user_names_is_not_written_to_where_another_one_listens(tmp_path: Path) -> None:
+    """The user may not be able to connect to it, as to those of container runtimes."""
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        with pytest.raises(PermissionError, match="another user"):
+            collectives.of_rank(path, time.monotonic() + 60.0, pwd.getpwnam("nobody").pw_uid)
+        listener.settimeout(60.0)
+        with listener.accept()[0] as connection:
+            assert connection.recv(1) == b""
 
 
 FULL: Final = """
