@@ -10,7 +10,7 @@ from __future__ import annotations
 import http.client
 import math
 import socket
-import struct
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -40,8 +40,6 @@ SAME_SIZE: Final = frozenset(
 """Operations to which all ranks pass a tensor of the same size; to others (all_to_all, gather) sizes may differ."""
 
 _CHUNK: Final = 2**16
-_CREDENTIALS: Final = struct.Struct("iII")
-"""Process, user and group of the other end (``ucred``)."""
 
 
 def query(path: Path, what: str, until: float, owner: int | None = None) -> bytes:
@@ -206,7 +204,8 @@ class _UnixConnection(http.client.HTTPConnection):
         self.set_remaining_timeout()
         self._line.connect(str(self._path))
         if self._owner is not None:
-            _, user, _ = _CREDENTIALS.unpack(self._line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            process_user_group = self._line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            user = int.from_bytes(process_user_group[4:8], sys.byteorder)
             if user != self._owner:
                 raise PermissionError(f"a process of another user (uid {user}) listens at {self._path}")
         self.sock = self._line
