@@ -29,17 +29,21 @@ from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.messages import Frame, Wait
+from rankwatch.contract.packages import PYTHON, package_of
 from rankwatch.contract.peers import waits_for_peers
 from rankwatch_launcher import procfs
 from rankwatch_launcher.stacks.sockets import Connection, connections, unix_peer
 
 LIBRARY_THREADS: Final = ("NCCL", "nccl", "pt_", "gloo", "cuda", "rankwatch", "iou-")
 """Beginnings of the names of native threads that serve a library and wake nobody."""
-LIBRARY_CODE: Final = (
-    "/rankwatch/", "/tqdm/", "/opentelemetry/", "/wandb/", "/tensorboard/", "/prometheus_client/", "/sentry_sdk/",
-    "/ddtrace/", "/mlflow/", "/debugpy/", "/torch/distributed/elastic/",
+LIBRARIES: Final = frozenset(
+    {
+        "ddtrace", "debugpy", "mlflow", "opentelemetry", "prometheus_client", "rankwatch", "sentry_sdk", "tensorboard",
+        "tqdm", "wandb",
+    }
 )  # fmt: skip
-"""Parts of the paths of code whose threads wake nobody."""
+"""Packages whose threads wake nobody but who waits within them."""
+ELASTIC: Final = "/torch/distributed/elastic/"
 DEBUGGERS: Final = ("/pdb.py", "/bdb.py", "/pudb/", "/ipdb/", "/IPython/terminal/", "/pydevd.py")
 POLLING_LOOPS: Final = ("torch/utils/data/",)
 """Code that waits with a time limit in a loop, so that the limit ends no wait."""
@@ -63,9 +67,10 @@ class PythonThread(NamedTuple):
     frames: tuple[Frame, ...]
 
     @property
-    def serves_a_library(self) -> bool:
-        """It wakes nobody: its code is that of a logger, an exporter, of Rankwatch."""
-        return any(part in frame.file for frame in self.frames for part in LIBRARY_CODE)
+    def libraries(self) -> frozenset[str]:
+        """Those of :data:`LIBRARIES` whose code it runs: a logger's, an exporter's, Rankwatch's."""
+        found = LIBRARIES.intersection(package_of(frame.file) for frame in self.frames)
+        return found | {ELASTIC} if any(ELASTIC in frame.file for frame in self.frames) else found
 
 
 class Found(NamedTuple):
@@ -133,7 +138,8 @@ def wait_of(
     calls = SYSTEM_CALLS.get(machine)
     if calls is None:
         return Found(Wait(WaitKind.UNKNOWN))
-    search = _Search(proc, calls, pid, threads, parents, frozenset(of_job) - {pid})
+    entered = "" if main is None else package_of(_innermost(main.frames))
+    search = _Search(proc, calls, pid, threads, parents, frozenset(of_job) - {pid}, entered)
     try:
         found = search.thread(pid, pid, "") or search.last or Wait(WaitKind.THREAD)
     except (_TooMuchError, RecursionError):  # the latter: a long line of children, each of which waits for the next
@@ -155,6 +161,8 @@ class _Search:
     threads: Mapping[int, PythonThread]
     parents: Mapping[int, int]
     of_job: frozenset[int]
+    _entered: str
+    """The package in whose code the main thread waits, perhaps for a thread of its own."""
     seen: set[tuple[int, int]] = field(default_factory=set)
     _searched: set[int] = field(default_factory=set)
     """Processes of which all threads are looked at already, or will be."""
@@ -262,7 +270,7 @@ class _Search:
             known = self.threads.get(tid) if pid == self.rank else None
             name = procfs.text(task / "comm").strip()
             if known is not None:
-                if known.serves_a_library:
+                if known.libraries - {self._entered}:
                     continue
                 if waits_for_peers(known.frames):
                     self.last = self.last or Wait(WaitKind.PEERS, "", None, known.name)
@@ -457,7 +465,11 @@ class _Search:
             own = self._is_own(pid, tid)
             return Wait(WaitKind.SOCKET, f"a connection to {mine.local}", None, through) if own else None
         known = self.threads.get(tid)
-        if known is not None and _innermost_is_torch(known.frames):
+        if (
+            known is not None
+            and TORCH_DISTRIBUTED in (file := _innermost(known.frames))
+            and package_of(file) == "torch"
+        ):
             self.last = self.last or Wait(WaitKind.PEERS, "", None, through)
             return None
         other = next((each for each in table if (each.local, each.remote) == (mine.remote, mine.local)), None)
@@ -590,7 +602,6 @@ def _debugged(thread: PythonThread) -> bool:
     return any(part in frame.file for frame in thread.frames for part in DEBUGGERS)
 
 
-def _innermost_is_torch(frames: Sequence[Frame]) -> bool:
-    """Whether the innermost function outside of Python's own library is torch.distributed's."""
-    outside = (f.file for f in frames if "/lib/python" not in f.file or "-packages/" in f.file)
-    return TORCH_DISTRIBUTED in next(outside, "")
+def _innermost(frames: Sequence[Frame]) -> str:
+    """The file of the innermost function outside of Python's own library."""
+    return next((frame.file for frame in frames if package_of(frame.file) != PYTHON), "")

@@ -58,6 +58,18 @@ def daemon():
     os.wait()
 """
 """A process that inherits what is open, and is no child."""
+LIBRARY = """
+import os, sys, threading, time
+def module(folder):
+    os.makedirs(folder + "/wandb")
+    with open(folder + "/wandb/__init__.py", "w") as file:
+        file.write("import threading, time\\ndef work(): time.sleep(600)\\n"
+                   "thread = threading.Thread(target=work, daemon=True)\\nthread.start()\\n"
+                   "def finish(): thread.join()\\n")
+    sys.path.insert(0, os.path.abspath(folder))
+    import wandb
+    return wandb
+"""
 
 
 @contextlib.contextmanager
@@ -198,6 +210,11 @@ CASES = [
      "s = socket.create_connection(('127.0.0.1', port))\nt = threading.Thread(target=s.recv, args=(1,), daemon=True)\n"
      "t.start(); t.join()",
      WaitKind.CHILD, "socket"),
+    ("library_that_waits_for_its_own_thread", LIBRARY + "module('site-packages').finish()", WaitKind.TIMED, ""),
+    ("lock_beside_a_thread_of_a_library", LIBRARY + "module('site-packages')\nthreading.Event().wait()",
+     WaitKind.THREAD, ""),
+    ("lock_beside_a_thread_of_a_script_in_a_folder_called_like_a_library",
+     LIBRARY + "module('src')\nthreading.Event().wait()", WaitKind.TIMED, ""),
     ("process_shared_lock", "import multiprocessing as mp; l = mp.Lock(); l.acquire(); l.acquire()",
      WaitKind.THREAD, ""),
 ]  # fmt: skip
