@@ -53,7 +53,9 @@ def communication(client: MonitorClient, job: str) -> str:
             "No collectives are known of this job yet: they come with profiled steps (kernel_timings) of ranks "
             "that use rankwatch.step() and torch.distributed.\n"
         )
-    rows = [("GROUP", "OPERATION", "RANKS", "CALLS", "TIME", "MOVED", "ALGBW", "BUSBW", "PEERS", "BEST", "")]
+    rows: list[tuple[str, ...]] = [
+        ("GROUP", "OPERATION", "RANKS", "CALLS", "TIME", "MOVED", "ALGBW", "BUSBW", "PEERS", "BEST", "")
+    ]
     for each in found["operations"]:
         rates = ("-" if each[name] is None else bandwidth(each[name]) for name in ("algorithm", "bus", "peers", "best"))
         took = f"{1000 * each['seconds']:.3g} ms"
