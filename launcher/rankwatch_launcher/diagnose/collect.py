@@ -11,7 +11,6 @@ import contextlib
 import os
 import select
 import socket
-import stat
 import subprocess
 import tempfile
 import threading
@@ -34,7 +33,7 @@ from rankwatch.contract.diagnosis import (
     ThreadStack,
 )
 from rankwatch.contract.enums import WaitKind
-from rankwatch.contract.files import find_program
+from rankwatch.contract.files import find_program, opened
 from rankwatch.contract.messages import LOG_LINES, Collective, RankLog, RankStack
 from rankwatch.contract.peers import waits_for_peers
 from rankwatch.contract.text import decoded, one_line
@@ -85,7 +84,6 @@ TAIL: Final = 32 << 10
 MAX_LOCALS: Final = 4 << 20
 _EXIT_CODE: Final = 49
 """Position in :func:`.procfs.stat_fields` of the status that a zombie leaves to its parent."""
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _NO_PERMISSION: Final = ("permission denied", "not permitted", "root")
 
 
@@ -331,10 +329,8 @@ class Collector:
         """What a rank's output goes to, and its end; None: no file has any."""
         for number, stream in ((2, "stderr"), (1, "stdout")):
             path = self._proc / str(rank.pid) / "fd" / str(number)
-            with contextlib.suppress(OSError), os.fdopen(os.open(path, _READ), "rb") as file:
+            with contextlib.suppress(OSError), opened(path, rank.user) as file:
                 about = os.fstat(file.fileno())
-                if not stat.S_ISREG(about.st_mode):
-                    continue
                 lines = tuple(_tail(file, about.st_size))
                 if lines or number == 1:
                     log = RankLog(rank.rank, stream, socket.gethostname(), os.readlink(path), lines)
@@ -398,7 +394,7 @@ def _collectives(each: _Watched) -> tuple[Collective, ...]:
     if not stands or not path.is_absolute():
         return ()
     try:
-        return collectives.of_rank(path, time.monotonic() + CONTROL_PLANE_SECONDS)
+        return collectives.of_rank(path, time.monotonic() + CONTROL_PLANE_SECONDS, rank.user)
     except (OSError, ValueError):
         return ()
 
