@@ -79,5 +79,11 @@ def test_the_shortest_learned_limit_is_stated_as_it_is() -> None:
     stated = re.compile(
         r"never below ([\d.]+) s nor 5 steps|`--learned-minimum` \(([\d.]+) s\)|times the longest, ([\d.]+) s"
     )
-    found = {number for page in DOCUMENTS for groups in stated.findall(" ".join(page.read_text().split())) for number in groups if number}
+    found = {
+        number
+        for page in DOCUMENTS
+        for groups in stated.findall(" ".join(page.read_text().split()))
+        for number in groups
+        if number
+    }
     assert found == {f"{Policy().learned_minimum:g}"}
