@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from rankwatch.contract.policy import Policy
@@ -87,3 +88,19 @@ def test_the_shortest_learned_limit_is_stated_as_it_is() -> None:
         if number
     }
     assert found == {f"{Policy().learned_minimum:g}"}
+
+
+def sentences(page: str) -> Iterator[str]:
+    """The sentences of a page outside of blocks, tables and quotations, without names in code and targets of links."""
+    text = re.sub(r"^ *```.*?^ *```|<!--.*?-->", "\n\n", page, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"`[^`]*`", "X", re.sub(r"\]\([^)]*\)", "", text))
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[*-]|\d+\.) |[#|])", text):
+        if not block.lstrip().startswith(("#", "|", ":::", ">", "!")):
+            yield from re.split(r"(?<=[.?!])[)*]* (?=[^a-z])", " ".join(block.split()))
+
+
+def test_no_sentence_of_a_page_has_more_than_35_words() -> None:
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.stem not in ("reference", "rest-api")]
+    found = [(page.stem, sentence) for page in pages for sentence in sentences(page.read_text())]
+    assert len(found) > 1000, "the pattern no longer finds the sentences"
+    assert [each for each in found if len(re.findall(r"[^\sX]*[a-z0-9]\S*", each[1])) > 35] == []
