@@ -14,7 +14,7 @@ processes ended meanwhile, or the ranks are restarted repeatedly    trouble     
 nothing could be seen of the job                                    cannot tell   nobody
 all ranks are stopped                                               trouble       nobody
 a rank is stopped, or nothing can wake it while others stand        trouble       it, or whom the collectives show
-all stand in collectives that cannot complete                       trouble       whom the collectives show
+all stand in collectives that cannot complete                       trouble       whom the collectives show, if any
 a rank works, or waits for what may end by itself, others stand     cannot tell   it, as the one that is waited for
 all stand                                                           cannot tell   nobody: a transfer may take so long
 every rank moves                                                    healthy       nobody
@@ -40,7 +40,7 @@ from rankwatch.contract.exits import is_consequence
 from rankwatch.contract.job_id import usable
 from rankwatch.contract.messages import NodeRegistration, RankStack, Wait
 from rankwatch.contract.peers import waiting_call
-from rankwatch_monitor.core.cause import Detection, Shown, Site
+from rankwatch_monitor.core.cause import Detection, DifferentCalls, Shown, Site
 from rankwatch_monitor.core.hang import nccl, proof
 from rankwatch_monitor.core.hang.blame import blame
 from rankwatch_monitor.core.hang.proof import Decision
@@ -306,8 +306,9 @@ class _Case:
 
     def _all_stand(self, decision: Decision) -> Judged:
         blamed = self._blame()
-        if blamed.culprits and not self.unseen:
-            text = words.hangs([culprit[:3] for culprit in blamed.culprits], None, None)
+        differ = blamed.why_none is not None and isinstance(blamed.why_none.why, DifferentCalls)
+        if (blamed.culprits or differ) and not self.unseen:
+            text = words.hangs([culprit[:3] for culprit in blamed.culprits], blamed.why_none, None)
             return self._with_command(self._made_of(Verdict.TROUBLE, text, decision, blamed=blamed))
         places = self._places()
         if self.unseen or len(places) > 1 or not self.stacks.group_progress():
@@ -395,6 +396,7 @@ class _Case:
             progress=progress,
             without_stacks=self.silent,
             nccl=named,
+            of_all={rank.rank for _, rank in self.seen if rank.of_all and rank.rank in self.standing},
         )
 
     def _waits(self) -> dict[int, Wait]:

@@ -296,6 +296,8 @@ def obstacle(found: Obstacle) -> str:
                 "Not seen: XIDs from before the first look, since the kernel's log is for root "
                 "(docker: --device /dev/kmsg --cap-add SYSLOG)."
             )
+        case Hindrance.NO_NATIVE_FRAMES:
+            return f"Not seen: native frames{of}: stopped, or not read within the time they may be stopped for it."
         case _:
             assert_never(found.kind)
 

@@ -11,6 +11,7 @@ from monitor.diagnose.scenes import JOB, at, call, locked, report, seen, sleeps,
 from rankwatch.contract.diagnosis import SeenExit, SeenRank
 from rankwatch.contract.enums import CulpritClass, ProcessState, Proof, WaitKind
 from rankwatch.contract.messages import Collective, Wait
+from rankwatch_monitor.core.cause import DifferentCalls, OtherCall
 from rankwatch_monitor.diagnose.judge import MAX_RANKS, Judged, Verdict, judge
 
 
@@ -94,6 +95,54 @@ def test_where_all_stand_nobody_is_named() -> None:
     assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
     elsewhere = of(stands(0), stands(1), stands(2), stands(3, name="barrier", line=50))
     assert (elsewhere.verdict, named(elsewhere)) == (Verdict.UNKNOWN, [])
+
+
+def of_all(rank: int, name: str = "all_reduce", **more: int) -> SeenRank:
+    return replace(stands(rank, name=name, **more), of_all=True)
+
+
+def test_by_their_arguments_the_one_in_another_call_of_all_ranks_is() -> None:
+    judged = of(of_all(0), of_all(1), of_all(2), of_all(3, "barrier", line=50))
+    assert (judged.verdict, named(judged)) == (Verdict.TROUBLE, [3])
+    cause = judged.culprits[0].cause
+    assert isinstance(cause, OtherCall)
+    assert (cause.made.operation, cause.usual.operation, cause.ranks, cause.number) == ("barrier", "all_reduce", 3, 0)
+    assert cause.made.site is not None
+    assert cause.made.site.line == 50
+
+
+def test_of_as_many_in_one_call_as_in_the_other_nobody_is_named_and_the_job_hangs() -> None:
+    judged = of(of_all(0), of_all(1), of_all(2, "barrier"), of_all(3, "barrier"))
+    assert (judged.verdict, named(judged)) == (Verdict.TROUBLE, [])
+    assert judged.incident is not None
+    assert judged.incident.why_none is not None
+    assert isinstance(judged.incident.why_none.why, DifferentCalls)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        stands(3, name="barrier"),  # of a group, maybe
+        of_all(3, line=50),  # the same call at another line completes
+        of_all(3, "recv"),  # its sender may be who went on without
+        replace(trains(3), of_all=True),
+    ],
+)
+def test_where_the_calls_may_complete_nobody_is(odd: SeenRank) -> None:
+    judged = of(of_all(0), of_all(1), of_all(2), odd)
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
+
+
+def test_nor_where_most_are_in_a_call_that_a_rank_may_leave_before_the_others() -> None:
+    judged = of(of_all(0, "barrier"), *(of_all(rank, "broadcast") for rank in (1, 2, 3)))
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
+    half = of(of_all(0), of_all(1), of_all(2, "broadcast"), of_all(3, "broadcast"))
+    assert (half.verdict, named(half)) == (Verdict.UNKNOWN, [])
+
+
+def test_nor_while_a_rank_was_not_seen() -> None:
+    judged = of(of_all(0), of_all(1), of_all(2, "barrier"))
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
 
 
 def test_by_flight_recorders_the_one_that_called_something_else_is() -> None:
