@@ -85,6 +85,14 @@ def test_a_job_that_computes_is_healthy() -> None:
     assert of(*map(works, range(4))).verdict is Verdict.HEALTHY
 
 
+def test_ranks_that_sleep_at_one_line_again_and_again_and_hear_of_nobody_are_not_called_healthy() -> None:
+    def polls(rank: int, io_bytes: int = 0) -> SeenRank:
+        return seen(rank, at("retry"), usage(wakeups=60, io_bytes=io_bytes, wait=Wait(WaitKind.TIMED)))
+
+    assert of(*map(polls, range(4))).verdict is Verdict.UNKNOWN
+    assert of(*(polls(rank, 4000) for rank in range(4))).verdict is Verdict.HEALTHY
+
+
 def test_with_a_rank_that_was_not_read_it_is_not_called_healthy() -> None:
     unread = seen(3, (), usage(same_stack=None), error="Permission denied")
     assert of(works(0), works(1), works(2), unread).verdict is Verdict.UNKNOWN
@@ -140,6 +148,13 @@ def test_nor_where_most_are_in_a_call_that_a_rank_may_leave_before_the_others() 
     assert (half.verdict, named(half)) == (Verdict.UNKNOWN, [])
 
 
+def test_of_ranks_in_one_call_it_is_said_whose_names_a_group() -> None:
+    judged = of(of_all(0), of_all(1), of_all(2), stands(3))
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
+    assert "ranks 0-2 in all_reduce() of all ranks called at" in judged.reason
+    assert "rank 3 in all_reduce() called at" in judged.reason
+
+
 def test_nor_while_a_rank_was_not_seen() -> None:
     judged = of(of_all(0), of_all(1), of_all(2, "barrier"))
     assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
@@ -184,7 +199,8 @@ def test_how_a_process_ended_may_be_unknown() -> None:
     again = [replace(works(rank), attempt=1, age=2.0) for rank in range(4)]
     judged = of(*again, exits=[crash(1, 3.0, None)])
     assert (judged.verdict, named(judged)) == (Verdict.TROUBLE, [])
-    assert of(exits=[crash(rank, 3.0, None) for rank in range(4)]).verdict is Verdict.UNKNOWN
+    gone = of(exits=[crash(rank, 3.0, None) for rank in (2, 3)])
+    assert (gone.verdict, gone.advice) == (Verdict.UNKNOWN, None)
 
 
 def test_what_the_oom_killer_ended_is_named_unless_another_failed() -> None:
