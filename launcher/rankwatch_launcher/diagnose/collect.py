@@ -158,7 +158,8 @@ class Collector:
             asking.join(ras.SECONDS)
             at = time.time()
             self._gpus, no_gpus = gpus.taken()
-            after = self._find() if self._watched else found
+            # Ranks begin anew where others have ended; on a busy node it takes seconds to find them.
+            after = self._find() if any(each.ended or each.pidfd is None for each in self._watched) else found
             frames = self._native() if native else {}
             looked = max(0.0, round(last - began, 3)) if self._watched else 0.0
             made = self._made(found, after, frames, looked, at)
