@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -74,6 +74,14 @@ for step in range(4000):
         break
 dist.barrier()
 """
+DIFFER = """
+pair = dist.new_group([0, 1])
+ready()
+if rank == 1:
+    dist.barrier(pair if sys.argv[2:] else None)
+dist.all_reduce(value)
+"""
+"""Rank 1 is in another collective than the others; with an argument more in one of some ranks."""
 
 
 ACCUSED = f"""
@@ -93,14 +101,14 @@ dist.barrier(other if rank == 1 else None)
 class Job:
     """A job of two ranks, ended with everything that it started."""
 
-    def __init__(self, folder: Path, script: str, *flags: str) -> None:
+    def __init__(self, folder: Path, script: str, *flags: str, arguments: Sequence[str] = ()) -> None:
         self.stop, self.log, self.mark, port = folder / "stop", folder / "log", uuid4().hex, free_port()
         self.name = f"127.0.0.1:{port}"
         (folder / "train.py").write_text(script if script is CRASHES else BEGIN + script)
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [*torchrun, *flags, str(folder / "train.py"), str(self.stop)],
+                [*torchrun, *flags, str(folder / "train.py"), str(self.stop), *arguments],
                 env=without(("RANKWATCH_", "TORCH"))
                 | {MARK: self.mark, "OMP_NUM_THREADS": "1", "NCCL_RAS_ADDR": f"localhost:{free_port()}"},
                 cwd=folder,
@@ -128,8 +136,8 @@ Start = Callable[..., Job]
 def start(tmp_path: Path) -> Iterator[Start]:
     jobs: list[Job] = []
 
-    def begin(script: str, *flags: str) -> Job:
-        jobs.append(Job(tmp_path, script, *flags))
+    def begin(script: str, *flags: str, arguments: Sequence[str] = ()) -> Job:
+        jobs.append(Job(tmp_path, script, *flags, arguments=arguments))
         wait_for(lambda: jobs[-1].printed("READY") >= 2, "the ranks are up", 100.0)
         return jobs[-1]
 
@@ -149,6 +157,17 @@ def test_the_rank_that_hangs_in_a_lock_is_named(start: Start) -> None:
     assert (code, found["verdict"], named(found)) == (3, "trouble", [1]), found["reason"]
     assert [group["ranks"] for group in found["groups"]] == [[0], [1]]
     assert found["ranks"][0]["log"]["shared"]
+
+
+def test_the_rank_in_another_call_of_all_ranks_is_named_and_none_where_one_is_of_a_group(start: Start) -> None:
+    job = start(DIFFER, "--nproc-per-node", "3")
+    wait_for(lambda: job.printed("READY") == 3, "all stand", 100.0)
+    code, found = job.diagnosed()
+    assert (code, found["verdict"], named(found)) == (3, "trouble", [1]), found["reason"]
+    job = start(DIFFER, "--nproc-per-node", "3", arguments=["of a group"])
+    wait_for(lambda: job.printed("READY") == 3, "all stand", 100.0)
+    code, found = job.diagnosed()
+    assert (code, found["verdict"], named(found)) == (4, "unknown", []), found["reason"]
 
 
 def test_where_all_wait_alike_the_rank_that_nccl_accuses_is_named(start: Start) -> None:
@@ -178,6 +197,9 @@ def test_a_healthy_job_is_called_so_and_goes_on(start: Start) -> None:
     job = start(HEALTHY)
     code, found = job.diagnosed()
     assert (code, found["verdict"], named(found)) == (0, "healthy", []), found["reason"]
+    code, found = job.diagnosed("--native")
+    assert (code, found["verdict"], named(found)) == (0, "healthy", []), found["reason"]
+    assert all(any(".so" in frame["file"] for frame in rank["native"]) for rank in found["ranks"])
     job.stop.touch()
     assert job.process.wait(100) == 0, job.log.read_text()
 

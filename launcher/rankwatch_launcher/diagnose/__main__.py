@@ -20,6 +20,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--job")
     made.add_argument("--seconds", type=float, default=SECONDS)
     made.add_argument("--profile", action="store_true")
+    made.add_argument("--native", action="store_true")
     made.add_argument("--alone", action="store_true")
     made.add_argument("--report", default="-", metavar="FILE")
     return made
@@ -29,7 +30,9 @@ def main() -> int:
     """Collect, and write the report to its file or to standard output."""
     arguments = parser().parse_args()
     collector = Collector(arguments.pid, arguments.job)
-    report = collector.report(arguments.seconds, profile=arguments.profile, alone=arguments.alone)
+    report = collector.report(
+        arguments.seconds, profile=arguments.profile, native=arguments.native, alone=arguments.alone
+    )
     text = json.dumps(asdict(report), separators=(",", ":")) + "\n"
     if arguments.report == "-":
         sys.stdout.write(text)

@@ -11,8 +11,6 @@ import contextlib
 import os
 import select
 import socket
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -34,16 +32,17 @@ from rankwatch.contract.diagnosis import (
 )
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.files import find_program, opened
-from rankwatch.contract.messages import LOG_LINES, Collective, RankLog, RankStack
-from rankwatch.contract.peers import waits_for_peers
+from rankwatch.contract.messages import LOG_LINES, Collective, Frame, RankLog, RankStack
+from rankwatch.contract.peers import COLLECTIVES, waits_for_peers
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs
 from rankwatch_launcher.diagnose import find, share
+from rankwatch_launcher.diagnose import native as native_frames
 from rankwatch_launcher.diagnose import profile as profiling
 from rankwatch_launcher.diagnose.find import Rank
 from rankwatch_launcher.diagnose.gpus import Gpus
 from rankwatch_launcher.stacks import collectives, flight_dumps, ras
-from rankwatch_launcher.stacks.capture import StackReader, Target, limit_py_spy, run_all
+from rankwatch_launcher.stacks.capture import StackReader, Target, run_all, run_py_spy
 from rankwatch_launcher.stacks.usage import UsageMeter
 from rankwatch_launcher.stacks.waits import PythonThread
 
@@ -70,6 +69,9 @@ STANDS: Final = 3.0
 """Seconds that a main thread was at the same lines of a collective, so that it is not leaving."""
 SPAWN: Final = "mp.spawn"
 SPAWN_FILE: Final = "torch/multiprocessing/spawn.py"
+WRAPPER_FILE: Final = "torch/distributed/c10d_logger.py"
+NO_GROUP: Final = '"group": None'
+"""As py-spy shows it."""
 COUNT_THEIR_RANKS: Final = ("torchrun", "accelerate", "deepspeed", SPAWN)
 """Launchers that start all ranks of a node, and end all when one fails: a rank that is missing exited with code 0."""
 WORKER_LOOP: Final = ("_worker_loop", "torch/utils/data/")
@@ -116,12 +118,15 @@ class Collector:
         self._stated: dict[int, Rank | None] = {}
         """By process: the rank that its stack states; None: it is a loader worker."""
 
-    def report(self, seconds: float = SECONDS, *, profile: bool = False, alone: bool = False) -> NodeReport:
+    def report(
+        self, seconds: float = SECONDS, *, profile: bool = False, native: bool = False, alone: bool = False
+    ) -> NodeReport:
         """Look at the ranks for so long.
 
         Args:
             seconds: how long.
             profile: sample where they spend their time, too.
+            native: stop each after the looks, and read its native frames.
             alone: no other node is looked at, so NCCL is asked here, whichever node of its job this is.
         """
         found = self._find()
@@ -151,8 +156,11 @@ class Collector:
             asking.join(ras.SECONDS)
             at = time.time()
             self._gpus, no_gpus = gpus.taken()
-            after = self._find() if self._watched else found
-            made = self._made(found, after, max(0.0, round(last - began, 3)) if self._watched else 0.0, at)
+            # Ranks begin anew where others have ended; on a busy node it takes seconds to find them.
+            after = self._find() if any(each.ended or each.pidfd is None for each in self._watched) else found
+            frames = self._native() if native else {}
+            looked = max(0.0, round(last - began, 3)) if self._watched else 0.0
+            made = self._made(found, after, frames, looked, at)
             return replace(made, obstacles=(*made.obstacles, *no_gpus))
         finally:
             for each in self._watched:
@@ -164,6 +172,15 @@ class Collector:
         if tool is not None:
             with contextlib.suppress(OSError):  # no more processes: the report comes without
                 self._profiles = profiling.profiles(tool, pids, seconds, proc=self._proc)
+
+    def _native(self) -> dict[int, tuple[Frame, ...]]:
+        """Native frames of the ranks, by process; empty where they could not be read."""
+        tool, until = find_program("py-spy"), time.monotonic() + native_frames.SECONDS
+        pids = [each.rank.pid for each in self._watched if each.ended is None]
+        if tool is None:
+            return {}
+        read = run_all(until + 1.0, [(pid, partial(native_frames.of_rank, tool, pid, until)) for pid in pids])
+        return {pid: read.get(pid, ()) for pid in pids}
 
     def _ask_nccl(self, ranks: Sequence[Rank], alone: bool) -> None:
         """Ask NCCL about each job, on its first nodes: an answer is of the whole job."""
@@ -255,17 +272,27 @@ class Collector:
 
     # The report -------------------------------------------------------------------------------------------------------
 
-    def _made(self, found: find.Found, after: find.Found, seconds: float, at: float) -> NodeReport:
+    def _made(
+        self, found: find.Found, after: find.Found, native: Mapping[int, tuple[Frame, ...]], seconds: float, at: float
+    ) -> NodeReport:
         now = time.monotonic()
         alive = [each for each in self._watched if each.ended is None and each.stack is not None]
         ended = [each for each in self._watched if each.ended]
         until = now + FILES_SECONDS
         with flight_dumps.bounded_memory():
             dumps = run_all(until, [(each.rank.pid, partial(_collectives, each)) for each in alive])
+        of_all = self._of_all(alive, dumps, until)
         errors = run_all(until, [(each.rank.pid, partial(find.error_of, each.rank)) for each in ended])
         stacks = [_own(each, dumps.get(each.rank.pid, ())) for each in alive]
         logs = self._logs(alive, until)
-        seen = [self._seen(each, stack, logs.get(each.rank.pid)) for each, stack in zip(alive, stacks, strict=True)]
+        seen = [
+            replace(
+                self._seen(each, stack, logs.get(each.rank.pid)),
+                of_all=of_all.get(each.rank.pid, False),
+                native=native.get(each.rank.pid, ()),
+            )
+            for each, stack in zip(alive, stacks, strict=True)
+        ]
         exits = [
             _exit(each, now, errors.get(each.rank.pid, "")) for each in sorted(ended, key=lambda one: one.ended or 0.0)
         ]
@@ -280,6 +307,8 @@ class Collector:
         missing = [one for one in _missing(seen) if (one.user, one.job, one.rank) not in gone]
         fitted = share.fitted(seen, (*exits, *missing))
         obstacles = self._obstacles(found, stacks)
+        if unread := tuple(pid for pid, frames in native.items() if not frames):
+            obstacles.append(Obstacle(Hindrance.NO_NATIVE_FRAMES, unread))
         if fitted.cut:
             obstacles.append(Obstacle(Hindrance.TOO_LARGE, fitted.cut))
         bounded = tuple(replace(each, pids=each.pids[:MAX_PIDS]) for each in obstacles)
@@ -309,6 +338,16 @@ class Collector:
             launcher_pid=rank.launcher_pid or (rank.parent if rank.launcher == SPAWN else 0),
             slurm_job=rank.slurm_job,
         )
+
+    def _of_all(
+        self, alive: Sequence[_Watched], dumps: Mapping[int, Collection[Collective]], until: float
+    ) -> dict[int, bool]:
+        """Whose collective is one of all ranks, by process, where all ranks here stand and no flight recorder tells."""
+        tool = find_program("py-spy")
+        moving = {(each.rank.user, each.rank.job) for each in alive if not _stands(each)}
+        moving |= {(each.rank.user, each.rank.job) for each in self._watched if each.ended or dumps.get(each.rank.pid)}
+        asked = [each.rank.pid for each in alive if (each.rank.user, each.rank.job) not in moving]
+        return {} if tool is None else run_all(until, [(pid, partial(_is_of_all, tool, pid)) for pid in asked])
 
     def _logs(self, alive: Sequence[_Watched], until: float) -> dict[int, RankLog]:
         """The ends of the files that output goes to, by process; of a file that ranks share once."""
@@ -385,18 +424,39 @@ def _collectives(each: _Watched) -> tuple[Collective, ...]:
 
     The control plane aborts a process whose interpreter ends meanwhile: only who stands in a collective is asked.
     """
-    rank, stack = each.rank, each.stack
-    found = flight_dumps.of_rank(rank.dumps, rank.home, rank.rank, rank.user, rank.age)
-    if found or not rank.control_plane or stack is None or stack.usage is None:
-        return found
-    stands = waits_for_peers(stack.frames) and (stack.usage.same_stack or 0.0) >= STANDS
+    rank = each.rank
     path = Path(rank.control_plane)
-    if not stands or not path.is_absolute():
-        return ()
+    found = flight_dumps.of_rank(rank.dumps, rank.home, rank.rank, rank.user, rank.age)
+    if found or not path.is_absolute() or not _stands(each):
+        return found
     try:
         return collectives.of_rank(path, time.monotonic() + CONTROL_PLANE_SECONDS, rank.user)
     except (OSError, ValueError):
         return ()
+
+
+def _stands(each: _Watched) -> bool:
+    """Whether it has been at the same lines of a collective."""
+    stack = each.stack
+    if stack is None or stack.usage is None:
+        return False
+    return waits_for_peers(stack.frames) and (stack.usage.same_stack or 0.0) >= STANDS
+
+
+def _is_of_all(tool: str, pid: int) -> bool:
+    """Whether a rank stands in a collective whose arguments name no process group.
+
+    torch calls each collective through one wrapper (``c10d_logger``), which has the arguments as they were given.
+    """
+    frames = iter(_locals(tool, pid))
+    inside = next((f for f in frames if str(f["name"]).rpartition(".")[2] in COLLECTIVES), None)
+    wrapper = next(frames, None)
+    if inside is None or wrapper is None or not str(wrapper["filename"]).endswith(WRAPPER_FILE):
+        return False
+    given = {str(each["name"]): str(each.get("repr", "")) for each in wrapper.get("locals") or ()}
+    if not {"args", "kwargs"} <= given.keys() or any(text.endswith(("...)", "...}")) for text in given.values()):
+        return False  # cut short
+    return "ProcessGroup" not in given["args"] and ('"group"' not in given["kwargs"] or NO_GROUP in given["kwargs"])
 
 
 def _exit(each: _Watched, now: float, message: str) -> SeenExit:
@@ -430,22 +490,12 @@ STARTING_SECONDS: Final = 5.0
 
 def _locals(tool: str, pid: int) -> list[dict[str, Any]]:
     """The frames of a process's main thread with their local variables; empty: they cannot be read."""
-    command = [tool, "dump", "--nonblocking", "--locals", "--json", "--pid", str(pid)]
-    with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.DEVNULL)
-        limit_py_spy(process.pid, MAX_LOCALS)
-        try:
-            process.wait(LOCALS_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return []
-        out.seek(0)
-        try:
-            threads = decoded(out.read(MAX_LOCALS))
-            main = [each["frames"] for each in threads if each.get("os_thread_id") == pid]
-            return [dict(frame) for frame in main[0]] if main else []
-        except (ValueError, TypeError, KeyError, AttributeError):
-            return []
+    try:
+        threads = decoded(run_py_spy(tool, pid, LOCALS_SECONDS, "--nonblocking", "--locals", output=MAX_LOCALS))
+        main = [each["frames"] for each in threads if each.get("os_thread_id") == pid]
+        return [dict(frame) for frame in main[0]] if main else []
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return []
 
 
 def _stated(frames: Sequence[Mapping[str, Any]], name: str) -> int | None:

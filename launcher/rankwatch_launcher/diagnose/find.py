@@ -238,7 +238,8 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
             slurm_job=variables.get("SLURM_JOB_ID", "")[:MAX_NAME],
             devices={name: variables[name] for name in DEVICES if name in variables},
         )
-        found.append(known)
+        if known.user >= 0 or (proc / str(each.pid)).exists():  # it has not ended meanwhile
+            found.append(known)
     return Found(tuple(_in_turn(_once(found))), tuple(sorted(unreadable)))
 
 

@@ -77,7 +77,7 @@ def _innermost(frames: int, **more: Any) -> Callable[[SeenRank], SeenRank]:
 
 
 _SHRINKING: Final[Iterable[Callable[[SeenRank], SeenRank]]] = (
-    lambda each: replace(each, threads=()),
+    lambda each: replace(each, threads=(), native=()),
     lambda each: replace(each, log=None),
     lambda each: replace(each, profile=None),
     _innermost(16),

@@ -126,7 +126,7 @@ class StackReader:
         """Raise when py-spy lacks permission to trace. One failure proves nothing: this process may be importing."""
         for attempt in range(_PROBE_TRIES):
             try:
-                _run_py_spy(tool, os.getpid(), _PROBE_SECONDS)
+                run_py_spy(tool, os.getpid(), _PROBE_SECONDS)
                 return
             except ValueError as error:
                 if any(phrase in str(error).lower() for phrase in _NO_PERMISSION):
@@ -205,7 +205,7 @@ class StackReader:
         error = ""
         while (left := until - time.monotonic()) > 0:
             try:
-                text = _run_py_spy(tool, target.pid, left)
+                text = run_py_spy(tool, target.pid, left)
                 (frames, threads), thread = formats.from_py_spy(text, target.pid), formats.main_thread(text, target.pid)
             except (ValueError, OSError) as failure:
                 # It reads without stopping the process, so a frame may change meanwhile: a second try usually succeeds.
@@ -266,20 +266,28 @@ def _collectives(target: Target, until: float, dumps: dict[int, bytes] | None = 
         return ()
 
 
-def limit_py_spy(pid: int, output: int) -> None:
+def limit_py_spy(pid: int, output: int, memory: int = PY_SPY_MEMORY) -> None:
     """Bound the memory of a py-spy that was just started, and the bytes of its output: what it reads may be hostile."""
-    limits = ((resource.RLIMIT_DATA, PY_SPY_MEMORY), (resource.RLIMIT_FSIZE, output), (resource.RLIMIT_CORE, 0))
+    limits = ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_FSIZE, output), (resource.RLIMIT_CORE, 0))
     with contextlib.suppress(OSError, ValueError):  # it has ended, or has lower limits of its own
         for kind, most in limits:
             resource.prlimit(pid, kind, (most, most))
 
 
-def _run_py_spy(tool: str, pid: int, timeout: float) -> str:
-    command = [tool, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+def run_py_spy(
+    tool: str, pid: int, timeout: float, *options: str, output: int = _MAX_DUMP, memory: int = PY_SPY_MEMORY
+) -> str:
+    """What ``py-spy dump --json`` prints about a process.
+
+    Raises:
+        ValueError: it fails, or takes too long.
+        OSError: it cannot be started.
+    """
+    command = [tool, "dump", *(options or ("--nonblocking",)), "--json", "--pid", str(pid)]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         # Into files and with a time limit: SIGKILL does not end a process that is stuck in the kernel.
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-        limit_py_spy(process.pid, _MAX_DUMP)
+        limit_py_spy(process.pid, output, memory)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -292,7 +300,7 @@ def _run_py_spy(tool: str, pid: int, timeout: float) -> str:
         if code != 0:
             lines = err.read(1000).decode(errors="replace").strip().splitlines()
             raise ValueError(f"py-spy: {lines[0][:200] if lines else f'exit code {code}'}")
-        return out.read(_MAX_DUMP).decode(errors="replace")
+        return out.read(output).decode(errors="replace")
 
 
 def _by_faulthandler(

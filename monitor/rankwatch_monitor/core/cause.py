@@ -162,7 +162,9 @@ class OtherCall:
     usual: Made
     ranks: int
     group: str
+    """Empty: that of all ranks."""
     number: int
+    """0: not known, and all ranks stand in their calls."""
     kind: Literal["other_call"] = "other_call"
 
 
@@ -332,6 +334,7 @@ class DifferentCalls:
 
     group: str
     number: int
+    """0: as in :class:`OtherCall`."""
     calls: tuple[tuple[Made, Some], ...]
     kind: Literal["different_calls"] = "different_calls"
 

@@ -7,8 +7,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
 from rankwatch.cli.common import EXIT_TROUBLE, print_text
@@ -33,6 +35,7 @@ def diagnose(argv: Sequence[str]) -> int:
     flags = [word for pid in arguments.pid for word in ("--pid", str(pid))]
     seconds = arguments.seconds if arguments.slow is None else arguments.slow
     flags += ["--seconds", f"{seconds:g}", *(["--profile"] if arguments.slow is not None else [])]
+    flags += ["--native"] if arguments.native else []
     if arguments.job is not None:
         flags += ["--job", arguments.job]
     if arguments.report is not None:
@@ -61,6 +64,8 @@ def _answers(arguments: argparse.Namespace, flags: Sequence[str], seconds: float
         places = nodes.by_kubernetes(arguments.kubernetes, arguments.namespace, flags, remote)
     else:
         places = nodes.here(flags)
+    # As long as a look takes the import of what judges, with numpy: it is made meanwhile.
+    Thread(target=import_module, args=("rankwatch_monitor.diagnose.screen",), daemon=True).start()
     return nodes.ask(places, seconds if arguments.slow is None else seconds + PROFILES_LATE)
 
 
@@ -127,6 +132,11 @@ def parser() -> argparse.ArgumentParser:
         "--flame",
         metavar="FILE",
         help="with --slow or its reports: write the profiles as folded stacks, for flame graphs",
+    )
+    made.add_argument(
+        "--native",
+        action="store_true",
+        help="also show native frames: each rank is stopped while they are read, a second or more",
     )
     which = made.add_mutually_exclusive_group()
     which.add_argument("--hosts", metavar="HOST,HOST", help="look at these nodes, by ssh, instead of this one")

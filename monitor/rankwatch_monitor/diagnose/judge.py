@@ -14,10 +14,10 @@ processes ended meanwhile, or the ranks are restarted repeatedly    trouble     
 nothing could be seen of the job                                    cannot tell   nobody
 all ranks are stopped                                               trouble       nobody
 a rank is stopped, or nothing can wake it while others stand        trouble       it, or whom the collectives show
-all stand in collectives that cannot complete                       trouble       whom the collectives show
+all stand in collectives that cannot complete                       trouble       whom the collectives show, if any
 a rank works, or waits for what may end by itself, others stand     cannot tell   it, as the one that is waited for
 all stand                                                           cannot tell   nobody: a transfer may take so long
-every rank moves                                                    healthy       nobody
+every rank moves, not only to sleep again                           healthy       nobody
 all else                                                            cannot tell   nobody
 ==================================================================  ============  =====================================
 
@@ -35,12 +35,12 @@ from typing import Final
 import numpy as np
 
 from rankwatch.contract.diagnosis import NodeReport, SeenExit, SeenRank
-from rankwatch.contract.enums import JobState, LimitSource, ProcessState, Proof, VerdictKind
+from rankwatch.contract.enums import JobState, LimitSource, ProcessState, Proof, VerdictKind, WaitKind
 from rankwatch.contract.exits import is_consequence
 from rankwatch.contract.job_id import usable
-from rankwatch.contract.messages import NodeRegistration, RankStack, Wait
+from rankwatch.contract.messages import NodeRegistration, RankStack, Usage, Wait
 from rankwatch.contract.peers import waiting_call
-from rankwatch_monitor.core.cause import Detection, Shown, Site
+from rankwatch_monitor.core.cause import Detection, DifferentCalls, Shown, Site
 from rankwatch_monitor.core.hang import nccl, proof
 from rankwatch_monitor.core.hang.blame import blame
 from rankwatch_monitor.core.hang.proof import Decision
@@ -61,6 +61,8 @@ MAX_RANKS: Final = 1 << 18
 SIGKILL: Final = 9
 KILLED_BY_LAUNCHER: Final = (-15, -SIGKILL)
 """Exit codes of ranks that their launcher has ended since another one failed."""
+QUIET_BYTES: Final = 64.0
+"""Bytes a second read, written and exchanged up to which a rank trains with nobody: it logs a line now and then."""
 LOOP_RESTARTS: Final = 2
 LOOP_SECONDS: Final = 120.0
 """Ranks that were restarted so often, and the last time so recently, end again and again."""
@@ -232,6 +234,8 @@ class _Case:
             return True
         if stack.process_state in (ProcessState.STOPPED, ProcessState.UNINTERRUPTIBLE) or usage.gpu:
             return False  # a thread that waits for its GPU polls
+        if _polls(usage):
+            return False
         return usage.wakeups > 1 + proof.WAKEUPS * usage.seconds
 
     @property
@@ -254,7 +258,8 @@ class _Case:
         decision = proof.decide(self.job.columns, self.job.limits.rank, self.stacks, self.at)
         looked_at = [rank for _, rank in self.seen if rank.stack.usage is not None]
         if not looked_at or not len(self.stacks.groups()):
-            return self._made_of(Verdict.UNKNOWN, words.nothing_seen(len(self.seen)), proof.NOTHING)
+            text = words.nothing_seen(len(self.seen)) if self.seen else words.all_ended(len(self.exits))
+            return self._made_of(Verdict.UNKNOWN, text, proof.NOTHING)
         live, alone = len(self.seen), len(self.seen) == 1 and not self.unseen
         loops = self._restart_loop()
         if decision.proof is Proof.SUSPENDED or decision.proof is Proof.STOPPED:
@@ -306,8 +311,9 @@ class _Case:
 
     def _all_stand(self, decision: Decision) -> Judged:
         blamed = self._blame()
-        if blamed.culprits and not self.unseen:
-            text = words.hangs([culprit[:3] for culprit in blamed.culprits], None, None)
+        differ = blamed.why_none is not None and isinstance(blamed.why_none.why, DifferentCalls)
+        if (blamed.culprits or differ) and not self.unseen:
+            text = words.hangs([culprit[:3] for culprit in blamed.culprits], blamed.why_none, None)
             return self._with_command(self._made_of(Verdict.TROUBLE, text, decision, blamed=blamed))
         places = self._places()
         if self.unseen or len(places) > 1 or not self.stacks.group_progress():
@@ -318,11 +324,14 @@ class _Case:
 
     def _places(self) -> list[words.Place]:
         """The calls in which ranks stand, that of most ranks first."""
-        ranks_at: dict[tuple[str, Site | None], list[int]] = {}
+        ranks_at: dict[tuple[str, Site | None, bool], list[int]] = {}
+        of_all = {rank.rank for _, rank in self.seen if rank.of_all}
         for group in self.stacks.groups():
             call = waiting_call(group.frames)
-            place = ("its peers' call" if call is None else call.function, site_of(call_site(group.frames)))
-            ranks_at.setdefault(place, []).extend(rank for rank in group.ranks if rank in self.standing)
+            name, site = "its peers' call" if call is None else call.function, site_of(call_site(group.frames))
+            for rank in self.standing:
+                if rank in group.ranks:
+                    ranks_at.setdefault((name, site, rank in of_all), []).append(rank)
         made = [words.Place(*place, tuple(sorted(ranks))) for place, ranks in ranks_at.items() if ranks]
         return sorted(made, key=lambda place: (-len(place.ranks), place.ranks))
 
@@ -395,6 +404,7 @@ class _Case:
             progress=progress,
             without_stacks=self.silent,
             nccl=named,
+            of_all={rank.rank for _, rank in self.seen if rank.of_all and rank.rank in self.standing},
         )
 
     def _waits(self) -> dict[int, Wait]:
@@ -491,7 +501,7 @@ class _Case:
     def _advice(self, verdict: Verdict) -> Advice | None:
         """The playbook's; while nothing is proven, to look again."""
         if verdict is Verdict.UNKNOWN:
-            seen = self.unseen or self.silent or any(rank.stack.frames for _, rank in self.seen)
+            seen = (self.seen and (self.unseen or any(rank.stack.frames for _, rank in self.seen))) or self.silent
             return words.look_again(self.unseen, self.silent) if seen else None  # else the obstacles say what to do
         return advice(situation(self.job, JobState.HUNG, self.at))
 
@@ -510,6 +520,13 @@ class _Case:
         )
         steps = (*([step] if step is not None else []), *judged.advice.steps)
         return replace(judged, advice=replace(judged.advice, steps=steps))
+
+
+def _polls(usage: Usage) -> bool:
+    """Whether a rank sleeps at one line again and again, and hears of nobody: ranks that train exchange bytes."""
+    stood = usage.same_stack is not None and usage.same_stack >= proof.STILL_SECONDS
+    sleeps = usage.wait is not None and usage.wait.kind is WaitKind.TIMED
+    return stood and sleeps and usage.io_bytes < QUIET_BYTES * usage.seconds
 
 
 def _works(stack: RankStack) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ LINES: Final = 40
 """Of the whole screen."""
 GROUPS: Final = 5
 FRAMES: Final = 8
+NATIVE_FRAMES: Final = 14
 LOG_LINES: Final = 4
 GPUS: Final = 2
 OTHERS: Final = 4
@@ -149,8 +151,9 @@ def _stacks(judged: Judged, room: int) -> list[str]:
     left = next((group for group in groups if named in group.ranks), groups[0])
     others = [group for group in groups if group is not left]
     right = max(others, key=lambda group: len(group.ranks), default=None)
-    number = min(FRAMES, room - 2)
-    columns = [_column(left, number)] + ([_column(right, number)] if right is not None else [])
+    native = {each.rank: each.native for each in judged.ranks if each.native}
+    number = min(NATIVE_FRAMES if native else FRAMES, room - 2)
+    columns = [_column(group, native, number) for group in (left, right) if group is not None]
     width = WIDTH // len(columns) - 2
     made = ["", "Stacks, innermost first:"]
     for row in range(max(map(len, columns))):
@@ -161,14 +164,18 @@ def _stacks(judged: Judged, room: int) -> list[str]:
     return made
 
 
-def _column(group: StackGroup, number: int) -> list[str]:
-    frames = [_frame(frame) for frame in group.frames]
+def _column(group: StackGroup, native: Mapping[int, Sequence[Frame]], number: int) -> list[str]:
+    shown = native.get(group.ranks[0], group.frames)
+    frames = [_frame(frame) for frame in shown if not frame.function.startswith("0x")]  # of which no name is known
     cut = [*frames[: number - 2], f"({len(frames) - number + 2} more)"] if len(frames) > number - 1 else frames
     return [words.named_ranks(group.ranks), *cut]
 
 
 def _frame(frame: Frame) -> str:
-    return f"{frame.function} ({frame.file.rsplit('/', 1)[-1]}:{frame.line})"
+    file = frame.file.rsplit("/", 1)[-1]
+    if not frame.line:  # native: without the arguments of templates and functions
+        return f"{re.split('[<(]', frame.function, maxsplit=1)[0] or frame.function} ({file})"
+    return f"{frame.function} ({file}:{frame.line})"
 
 
 def _log(judged: Judged) -> list[str]:
@@ -261,6 +268,7 @@ def _rank_to_json(rank: SeenRank) -> dict[str, Any]:
         "in_collective": waits_for_peers(rank.stack.frames),
         "usage": None if rank.stack.usage is None else asdict(rank.stack.usage),
         "threads": [asdict(each) for each in rank.threads],
+        "native": [asdict(each) for each in rank.native],
         "log": None if rank.log is None else asdict(rank.log),
         "gpu": None if rank.gpu is None else asdict(rank.gpu),
     }

@@ -27,12 +27,17 @@ class Place(NamedTuple):
 
     function: str
     site: Site | None
+    of_all: bool
+    """Its arguments name no process group."""
     ranks: tuple[int, ...]
 
     def __str__(self) -> str:
-        """``ranks 0-2 in barrier called at train.py:41``."""
-        called = "" if self.site is None else f" called at {at(self.site)}"
-        return f"{named_ranks(self.ranks)} in {self.function}(){called}"
+        """``ranks 0-2 in barrier() of all ranks called at train.py:41``."""
+        of_all, called = (
+            " of all ranks" if self.of_all else "",
+            "" if self.site is None else f" called at {at(self.site)}",
+        )
+        return f"{named_ranks(self.ranks)} in {self.function}(){of_all}{called}"
 
 
 def named_ranks(ranks: Sequence[int]) -> str:
@@ -147,6 +152,12 @@ def nothing_seen(ranks: int) -> str:
     return f"No stack of {'the rank' if ranks == 1 else f'the {ranks} ranks'} could be read, so nothing can be told."
 
 
+def all_ended(ranks: int) -> str:
+    """Nothing is left to look at, and nothing is known of how it ended."""
+    who = "The rank ended" if ranks == 1 else f"All {ranks} ranks ended"
+    return f"{who} while the job was looked at, and only its launcher knows how."
+
+
 def all_stand(ranks: int, places: Sequence[Place], unseen: Sequence[int], seconds: float) -> str:
     """Every rank that was seen waits for its peers."""
     who = "The rank that was looked at waits" if ranks == 1 else f"All {ranks} ranks that were looked at wait"
@@ -157,7 +168,7 @@ def all_stand(ranks: int, places: Sequence[Place], unseen: Sequence[int], second
             f"{text}; the cause is with {named_ranks(unseen)}, which {'was' if len(unseen) == 1 else 'were'} not seen."
         )
     if len(places) > 1:
-        return f"{text}: they are in different places of the program, so no rank is named."
+        return f"{text}: they are in different calls, so no rank is named."
     return f"{text}: a transfer that takes long, their network or a device, so no rank is named."
 
 
@@ -296,6 +307,8 @@ def obstacle(found: Obstacle) -> str:
                 "Not seen: XIDs from before the first look, since the kernel's log is for root "
                 "(docker: --device /dev/kmsg --cap-add SYSLOG)."
             )
+        case Hindrance.NO_NATIVE_FRAMES:
+            return f"Not seen: native frames{of}: stopped, or not read within the time they may be stopped for it."
         case _:
             assert_never(found.kind)
 

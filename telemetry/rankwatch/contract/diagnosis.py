@@ -31,6 +31,8 @@ class Hindrance(StrEnum):
     """There is a driver of NVIDIA, and NVML reads nothing."""
     NO_KERNEL_LOG = "no_kernel_log"
     """The kernel's log may not be read, so that XIDs from before the first look are not known."""
+    NO_NATIVE_FRAMES = "no_native_frames"
+    """They were asked for, and these processes do not run, or could not be read within the time they may be stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,10 @@ class SeenRank:
     launcher_pid: int = 0
     """Of :attr:`launcher`; 0: unknown."""
     slurm_job: str = ""
+    of_all: bool = False
+    """It stands in a collective whose arguments name no process group: one of all ranks."""
+    native: tuple[Frame, ...] = ()
+    """Of its main thread, with those of libraries, where they were asked for; line 0."""
 
 
 @dataclass(frozen=True, slots=True)

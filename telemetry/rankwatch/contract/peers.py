@@ -19,6 +19,15 @@ WAITING_FUNCTIONS: Final = frozenset(
 """Functions in whose call a rank waits for its peers: torch.distributed's collectives, the wait for their work, the
 synchronisation with a device, and autograd's engine, inside which DDP and FSDP wait for their gradients' reduction."""
 
+NONE_LEAVES_FIRST: Final = frozenset(
+    {
+        "all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all", "all_to_all_single", "barrier",
+        "reduce_scatter", "reduce_scatter_tensor",
+    }
+)  # fmt: skip
+"""Collectives that no rank completes before all have entered them."""
+COLLECTIVES: Final = NONE_LEAVES_FIRST | {"broadcast", "reduce", "gather", "scatter"}
+
 
 def waiting_call(frames: Sequence[Frame]) -> Frame | None:
     """The innermost torch function on the stack that waits for peers, if there is one.

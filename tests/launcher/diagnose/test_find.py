@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,21 @@ def test_ranks_are_found_by_their_environment_and_their_loader_workers_are_not(p
     assert proc.found() == {20: ("10.0.0.1:29500", 0), 21: ("10.0.0.1:29500", 1)}
     first = find.ranks(proc=proc.folder, own=OWN).ranks[0]
     assert (first.launcher, first.world_size, first.guessed) == ("torchrun", 2, False)
+
+
+def test_a_rank_that_ends_while_it_is_read_is_none_rather_than_one_of_an_unknown_user(
+    proc: Proc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in (0, 1):
+        proc.add(20 + rank, 1, env=rank_env(rank))
+
+    def ends(processes: object, pid: int) -> tuple[str, int]:
+        if pid == 21:
+            shutil.rmtree(proc.folder / "21")
+        return "", 0
+
+    monkeypatch.setattr(find._Processes, "launcher_of", ends)
+    assert proc.found() == {20: ("10.0.0.1:29500", 0)}
 
 
 def test_a_launcher_that_was_given_a_rank_itself_is_none(proc: Proc) -> None:

@@ -161,6 +161,6 @@ def test_a_py_spy_that_a_process_makes_grow_is_ended(tmp_path: Path, does: str) 
     tool.write_text(f"#!{sys.executable}\nimport sys\nx = {does}\nprint('[]')\n")
     tool.chmod(0o755)
     with pytest.raises(ValueError, match="py-spy"):
-        evidence._run_py_spy(str(tool), 1, 60.0)
+        evidence.run_py_spy(str(tool), 1, 60.0)
     tool.write_text(f"#!{sys.executable}\nprint('[]')\n")
-    assert evidence._run_py_spy(str(tool), 1, 60.0) == "[]\n"
+    assert evidence.run_py_spy(str(tool), 1, 60.0) == "[]\n"

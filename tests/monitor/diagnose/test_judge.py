@@ -11,6 +11,7 @@ from monitor.diagnose.scenes import JOB, at, call, locked, report, seen, sleeps,
 from rankwatch.contract.diagnosis import SeenExit, SeenRank
 from rankwatch.contract.enums import CulpritClass, ProcessState, Proof, WaitKind
 from rankwatch.contract.messages import Collective, Wait
+from rankwatch_monitor.core.cause import DifferentCalls, OtherCall
 from rankwatch_monitor.diagnose.judge import MAX_RANKS, Judged, Verdict, judge
 
 
@@ -84,6 +85,14 @@ def test_a_job_that_computes_is_healthy() -> None:
     assert of(*map(works, range(4))).verdict is Verdict.HEALTHY
 
 
+def test_ranks_that_sleep_at_one_line_again_and_again_and_hear_of_nobody_are_not_called_healthy() -> None:
+    def polls(rank: int, io_bytes: int = 0) -> SeenRank:
+        return seen(rank, at("retry"), usage(wakeups=60, io_bytes=io_bytes, wait=Wait(WaitKind.TIMED)))
+
+    assert of(*map(polls, range(4))).verdict is Verdict.UNKNOWN
+    assert of(*(polls(rank, 4000) for rank in range(4))).verdict is Verdict.HEALTHY
+
+
 def test_with_a_rank_that_was_not_read_it_is_not_called_healthy() -> None:
     unread = seen(3, (), usage(same_stack=None), error="Permission denied")
     assert of(works(0), works(1), works(2), unread).verdict is Verdict.UNKNOWN
@@ -94,6 +103,61 @@ def test_where_all_stand_nobody_is_named() -> None:
     assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
     elsewhere = of(stands(0), stands(1), stands(2), stands(3, name="barrier", line=50))
     assert (elsewhere.verdict, named(elsewhere)) == (Verdict.UNKNOWN, [])
+
+
+def of_all(rank: int, name: str = "all_reduce", **more: int) -> SeenRank:
+    return replace(stands(rank, name=name, **more), of_all=True)
+
+
+def test_by_their_arguments_the_one_in_another_call_of_all_ranks_is() -> None:
+    judged = of(of_all(0), of_all(1), of_all(2), of_all(3, "barrier", line=50))
+    assert (judged.verdict, named(judged)) == (Verdict.TROUBLE, [3])
+    cause = judged.culprits[0].cause
+    assert isinstance(cause, OtherCall)
+    assert (cause.made.operation, cause.usual.operation, cause.ranks, cause.number) == ("barrier", "all_reduce", 3, 0)
+    assert cause.made.site is not None
+    assert cause.made.site.line == 50
+
+
+def test_of_as_many_in_one_call_as_in_the_other_nobody_is_named_and_the_job_hangs() -> None:
+    judged = of(of_all(0), of_all(1), of_all(2, "barrier"), of_all(3, "barrier"))
+    assert (judged.verdict, named(judged)) == (Verdict.TROUBLE, [])
+    assert judged.incident is not None
+    assert judged.incident.why_none is not None
+    assert isinstance(judged.incident.why_none.why, DifferentCalls)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        stands(3, name="barrier"),  # of a group, maybe
+        of_all(3, line=50),  # the same call at another line completes
+        of_all(3, "recv"),  # its sender may be who went on without
+        replace(trains(3), of_all=True),
+    ],
+)
+def test_where_the_calls_may_complete_nobody_is(odd: SeenRank) -> None:
+    judged = of(of_all(0), of_all(1), of_all(2), odd)
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
+
+
+def test_nor_where_most_are_in_a_call_that_a_rank_may_leave_before_the_others() -> None:
+    judged = of(of_all(0, "barrier"), *(of_all(rank, "broadcast") for rank in (1, 2, 3)))
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
+    half = of(of_all(0), of_all(1), of_all(2, "broadcast"), of_all(3, "broadcast"))
+    assert (half.verdict, named(half)) == (Verdict.UNKNOWN, [])
+
+
+def test_of_ranks_in_one_call_it_is_said_whose_names_a_group() -> None:
+    judged = of(of_all(0), of_all(1), of_all(2), stands(3))
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
+    assert "ranks 0-2 in all_reduce() of all ranks called at" in judged.reason
+    assert "rank 3 in all_reduce() called at" in judged.reason
+
+
+def test_nor_while_a_rank_was_not_seen() -> None:
+    judged = of(of_all(0), of_all(1), of_all(2, "barrier"))
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
 
 
 def test_by_flight_recorders_the_one_that_called_something_else_is() -> None:
@@ -135,7 +199,8 @@ def test_how_a_process_ended_may_be_unknown() -> None:
     again = [replace(works(rank), attempt=1, age=2.0) for rank in range(4)]
     judged = of(*again, exits=[crash(1, 3.0, None)])
     assert (judged.verdict, named(judged)) == (Verdict.TROUBLE, [])
-    assert of(exits=[crash(rank, 3.0, None) for rank in range(4)]).verdict is Verdict.UNKNOWN
+    gone = of(exits=[crash(rank, 3.0, None) for rank in (2, 3)])
+    assert (gone.verdict, gone.advice) == (Verdict.UNKNOWN, None)
 
 
 def test_what_the_oom_killer_ended_is_named_unless_another_failed() -> None:

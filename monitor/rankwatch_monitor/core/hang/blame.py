@@ -26,10 +26,11 @@ Rules are tried from the strongest evidence to the weakest; the first that yield
     refused under load, the last one of a rank may show where it was a minute ago; then it is not compared.
 9.  A rank whose stack is outside every waiting call, while the stacks of the others are in one.
 10. A rank that exited with code 0, if all others wait for their peers.
-11. A rank that NCCL itself accuses (``nccl``), where nothing before names one.
-12. Otherwise all ranks are stuck in the same place, and none is blamed.
+11. A rank that stands in another collective of all ranks than most, by the arguments of their calls (``of_all``).
+12. A rank that NCCL itself accuses (``nccl``), where nothing before names one.
+13. Otherwise all ranks are stuck in the same place, and none is blamed.
 
-Where rules 5 to 10 name ranks and NCCL accuses others, none is blamed. What the kernel and the launchers know of
+Where rules 5 to 11 name ranks and NCCL accuses others, none is blamed. What the kernel and the launchers know of
 processes and nodes (rules 0 to 4) stands, whatever NCCL answers.
 
 Missing evidence never makes a culprit: a rank whose stack could not be taken is only mentioned.
@@ -37,7 +38,7 @@ Missing evidence never makes a culprit: a rank whose stack could not be taken is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -46,7 +47,7 @@ from rankwatch.contract import semconv
 from rankwatch.contract.enums import LimitSource, ProcessState, VerdictKind
 from rankwatch.contract.exits import is_consequence
 from rankwatch.contract.messages import Frame
-from rankwatch.contract.peers import waiting_call
+from rankwatch.contract.peers import COLLECTIVES, NONE_LEAVES_FIRST, waiting_call
 from rankwatch_monitor.core.cause import (
     SIGABRT,
     AllAlike,
@@ -106,6 +107,7 @@ def blame(
     capturing: bool = False,
     shed: bool = False,
     nccl: tuple[Culprit, ...] = (),
+    of_all: Collection[int] = (),
 ) -> Blame:
     """Name the culprits among the ranks of an attempt.
 
@@ -118,6 +120,7 @@ def blame(
         capturing: stacks will follow, so without a culprit nothing is concluded yet.
         shed: reports of the job were refused under load, so that any of them may be late.
         nccl: ranks that NCCL's own answers accuse, see :mod:`.nccl`.
+        of_all: ranks that stand in a call whose arguments name no process group.
     """
     for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
@@ -138,7 +141,8 @@ def blame(
             or _by_stack(columns, odd, groups)
             or (() if stalled and len(_live(columns)) > 1 else _alone(columns, verdicts, shed=shed))
         )
-    culprits = culprits or _left(columns, groups)
+    apart = () if progress else _in_calls_of_all(columns, groups, of_all)
+    culprits = culprits or _left(columns, groups) or _by_calls_of_all(columns, apart)
     if culprits and nccl and {c.rank for c in culprits}.isdisjoint(c.rank for c in nccl):
         ours, theirs = (Some.of(sorted(c.rank for c in named)) for named in (culprits, nccl))
         return Blame((), Unnamed(Disagreed(ours, theirs)))
@@ -151,6 +155,8 @@ def blame(
     if differing is not None:
         calls = tuple((_made(call), Some.of(ranks)) for call, ranks in differing.calls[:3])
         return Blame((), Unnamed(DifferentCalls(differing.group, differing.number, calls)))
+    if apart and all(made.operation in NONE_LEAVES_FIRST for made, _ in apart):
+        return Blame((), Unnamed(DifferentCalls("", 0, tuple((made, Some.of(ranks)) for made, ranks in apart[:3]))))
     return Blame((), _why_none(columns, groups, waiting, without_stacks))
 
 
@@ -458,6 +464,42 @@ def _left(columns: RankColumns, groups: Sequence[StackGroup]) -> tuple[Culprit, 
     if not groups or not all(g.waits for g in groups):
         return ()
     return tuple(culprit_of(columns, rank, Exited(0, early=True)) for rank in left_ranks(columns).tolist())
+
+
+def _in_calls_of_all(
+    columns: RankColumns, groups: Sequence[StackGroup], of_all: Collection[int]
+) -> tuple[tuple[Made, tuple[int, ...]], ...]:
+    """The different collectives of all ranks in which these stand, that of most first; empty: not all do, or alike.
+
+    A collective that none leaves before all have entered it cannot complete while a rank stands in another one.
+    """
+    found: dict[str, list[StackGroup]] = {}
+    for group in groups:
+        call = waiting_call(group.frames)
+        name = "" if call is None else call.function.rpartition(".")[2]
+        if name not in COLLECTIVES or not set(group.ranks) <= set(of_all):
+            return ()
+        found.setdefault(name, []).append(group)
+    standing = sorted(rank for each in found.values() for group in each for rank in group.ranks)
+    if len(found) < 2 or standing != list(range(len(columns))):
+        return ()
+    made = (
+        (
+            Made(name, "", site_of(call_site(each[0].frames)), waits=True),
+            tuple(sorted(r for g in each for r in g.ranks)),
+        )
+        for name, each in found.items()
+    )
+    return tuple(sorted(made, key=lambda one: (-len(one[1]), one[1])))
+
+
+def _by_calls_of_all(columns: RankColumns, apart: Sequence[tuple[Made, tuple[int, ...]]]) -> tuple[Culprit, ...]:
+    if not apart or 2 * len(apart[0][1]) <= len(columns) or apart[0][0].operation not in NONE_LEAVES_FIRST:
+        return ()
+    (usual, most), *others = apart
+    return tuple(
+        culprit_of(columns, rank, OtherCall(made, usual, len(most), "", 0)) for made, ranks in others for rank in ranks
+    )
 
 
 def _odd_by_stack(groups: Sequence[StackGroup]) -> set[int]:

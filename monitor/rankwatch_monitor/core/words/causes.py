@@ -171,7 +171,9 @@ def _other_call(cause: OtherCall, when: When, *, short: bool) -> Parts:
     return (
         f"{verbs.be if both else verbs.is_} in {_made(odd, sizes=sizes)}",
         f", while {most} in {_made(usual, sizes=sizes)}",
-        f", both as number {cause.number}" + ("" if short else f" of group '{cause.group}'"),
+        f", both as number {cause.number}" + ("" if short else f" of group '{cause.group}'")
+        if cause.number
+        else ", both of which need all ranks",
     )
 
 
@@ -261,6 +263,8 @@ def _why_none(why: DifferentCalls | Circle | AllAlike | Apart | Disagreed, when:
         case DifferentCalls(group, called, calls):
             sizes = len({made.operation for made, _ in calls}) == 1
             each = ", ".join(f"{some(ranks, short=short)} in {_made(made, sizes=sizes)}" for made, ranks in calls[:3])
+            if not called:
+                return (f"the ranks {v.wait} in different collectives, each of which needs all of them", f" ({each})")
             return (f"different collectives were called as number {called} of group '{group}'", f" ({each})")
         case Circle(ranks, waits):
             each = "; ".join(f"{some(ranks, short=short)} in {named(call, short=short)}" for call, ranks in waits[:4])
