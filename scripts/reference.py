@@ -39,9 +39,9 @@ def page() -> str:
     parts = [
         HEAD,
         "## Policy: how a job is judged and what is done\n\n"
-        "Flags of `rankwatch run` (`--heartbeat-timeout 300`), environment variables (`RANKWATCH_HEARTBEAT_TIMEOUT`), "
-        "and `GET`/`PATCH /api/v1/jobs/{id}/policy` while the job runs. `section_timeouts` is the flag "
-        "`--section-timeout NAME=SECONDS`, which may be repeated. `null` (as a flag: `none`) switches a limit off.\n",
+        "Flags of `rankwatch run` (`--heartbeat-timeout 300`), variables (`RANKWATCH_HEARTBEAT_TIMEOUT`), and "
+        "`rankwatch policy` while the job runs. `section_timeouts` is `--section-timeout NAME=SECONDS`, which may be "
+        "repeated. `none` (`null` in the API) switches a limit off.\n",
         _table(
             ("name", "default", "meaning"),
             ((f"`{f.name}`", _default(f), f.metadata["meaning"]) for f in fields(Policy)),
@@ -61,14 +61,9 @@ def page() -> str:
         "## Settings of a rank\n\n"
         "`rankwatch run` sets what it knows; else a person may. Of several variables the first that is set counts.\n",
         _table(
-            ("name", "variables", "default", "meaning"),
+            ("variable", "default", "meaning"),
             (
-                (
-                    f"`{f.name}`",
-                    ", ".join(f"`{v}`" for v in f.metadata["environment"]),
-                    _default(f),
-                    f.metadata["meaning"],
-                )
+                (", ".join(f"`{v}`" for v in f.metadata["environment"]), _default(f), f.metadata["meaning"])
                 for f in fields(rank_settings.Settings)
                 if f.metadata
             ),
@@ -97,19 +92,17 @@ def page() -> str:
             ),
         ),
         "## Reasons for which something is turned away\n\nThe label `reason` of `rankwatch_ingest_rejected_total`.\n",
-        _table(("reason", "meaning"), ((f"`{reason}`", text) for reason, text in limits.REASONS.items())),
+        _list((f"`{reason}`", text) for reason, text in limits.REASONS.items()),
         "## OpenTelemetry metrics of a rank\n",
         _table(
-            ("metric", "kind", "unit", "meaning"),
-            ((f"`{m.name}`", m.kind, f"`{m.unit}`", m.meaning) for m in semconv.METRICS),
+            ("metric", "kind", "meaning"),
+            ((f"`{m.name}`", f"{m.kind}, `{m.unit}`", m.meaning) for m in semconv.METRICS),
         ),
         "## Prometheus metrics of the monitor\n",
+        "Those whose names end in `_total` are counters, the others gauges.\n",
         _table(
-            ("metric", "type", "labels", "meaning"),
-            (
-                (f"`{f.name}`", f.kind, ", ".join(f"`{label}`" for label in f.labels), f.meaning)
-                for f in prometheus.FAMILIES
-            ),
+            ("metric{labels}", "meaning"),
+            ((f"`{f.name}{{{','.join(f.labels)}}}`".replace("{}", ""), f.meaning) for f in prometheus.FAMILIES),
         ),
         "## Metrics in Weights & Biases\n\n"
         "Each job is one run; rows are drawn over the first of these. How to switch it on: [wandb.md](wandb.md).\n",
@@ -118,7 +111,7 @@ def page() -> str:
             ((f"`{m.name}`", f"`{m.unit}`", m.meaning) for m in wandb_rows.METRICS),
         ),
         f"## Actions\n\n{LOST_STEPS}\n",
-        _table(("action", "what it does"), ((f"`{each}`", meaning) for each, meaning in ACTION_MEANINGS.items())),
+        _list((f"`{each}`", meaning) for each, meaning in ACTION_MEANINGS.items()),
         "## Words\n",
         *(
             f"* {what}: " + ", ".join(f"`{word}`" for word in words)
@@ -139,6 +132,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _list(rows: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"* {name}: {text}\n" for name, text in rows)
+
+
 REST_HEAD = """# REST API
 
 Made by `python scripts/reference.py` from the application; a test fails when it is out of date.
@@ -153,21 +150,16 @@ Made by `python scripts/reference.py` from the application; a test fails when it
 * Answers over 16 KB and streams are compressed by gzip where the client accepts it.
 * `POST /v1/metrics` and `/v1/traces` take OTLP over HTTP.
 
-| Field of a job | Meaning |
-|---|---|
-| `headline`, `title`, `since` | what is wrong in 90 and in 160 characters, since when (unix seconds) |
-| `tone` | `bad`: a person is needed; `waits`: what is needed follows; `warns`: it trains, with a loss; `calm`; `over` |
-| `next` | what follows by itself: `text`, and when it is `due` |
-| `idle`, `lost` | ranks that complete no step; `seconds` that the incident costs each of `gpus`, growing from `since` |
-| `restart_loses` | what a restart loses, as a clause |
-| `advice` | what a person should do: `text`, `steps`, `orders` (`proposed`, `condition`), `waits` and `until`, \
-`otherwise`, `alternatives`, `runbook`, `rule` |
-| `checkpoint` | the last save: `step` (the least possible until loaded: `exact`), `at` |
-| `last_heard` | of a lost job, its last report |
-| `steps_lost`, `steps_at_risk`, `steps_thrown_away` | not done again; after the last checkpoint; of all restarts |
-| `step_seconds`, `iteration_before` | the usual time of a step; the furthest step before an open incident |
-| `no_restart`, `repeated` | of a failed job: why no restart followed; a crash that came several times alike |
-| `quiet_host`, `min_nodes` | hosts that are not heard; the minimum of `--nnodes` |
+Fields of a job:
+
+* `headline`, `title`, `since`: what is wrong in 90 and in 160 characters, since when (unix seconds).
+* `tone`: `bad` (a person is needed), `waits` (what is needed follows), `warns` (it trains, with a loss), `calm` or
+  `over`.
+* `next`: what follows by itself, `text`, and when it is `due`. `advice`: what a person should do.
+* `idle`, `lost`: ranks that complete no step; `seconds` that the incident costs each of `gpus`, growing from `since`.
+* `checkpoint`: the last save, `step` (the least possible until loaded: `exact`), `at`.
+* `steps_lost`, `steps_at_risk`, `steps_thrown_away`: not done again; after the last checkpoint; of all restarts.
+* `no_restart`, `repeated`: of a failed job, why no restart followed; a crash that came several times alike.
 
 ```console
 $ curl -H "Authorization: Bearer $RANKWATCH_TOKEN" http://127.0.0.1:9560/api/v1/jobs
@@ -178,7 +170,7 @@ $ curl -X POST http://127.0.0.1:9560/api/v1/jobs/llama-8b/actions -H "Authorizat
 
 
 def rest_page(description: Mapping[str, Any]) -> str:
-    """The page of the REST API: a table for each tag."""
+    """The page of the REST API: a list for each tag."""
     tagged: dict[str, list[tuple[str, str]]] = {}
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
@@ -190,7 +182,7 @@ def rest_page(description: Mapping[str, Any]) -> str:
             )
     parts = [REST_HEAD]
     for tag, rows in tagged.items():
-        parts += [f"## {tag.capitalize()}\n", _table(("request", "what it does"), rows)]
+        parts += [f"## {tag.capitalize()}\n", _list(rows)]
     return "\n".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from rankwatch.contract.policy import Policy
@@ -79,5 +80,27 @@ def test_the_shortest_learned_limit_is_stated_as_it_is() -> None:
     stated = re.compile(
         r"never below ([\d.]+) s nor 5 steps|`--learned-minimum` \(([\d.]+) s\)|times the longest, ([\d.]+) s"
     )
-    found = {number for page in DOCUMENTS for groups in stated.findall(page.read_text()) for number in groups if number}
+    found = {
+        number
+        for page in DOCUMENTS
+        for groups in stated.findall(" ".join(page.read_text().split()))
+        for number in groups
+        if number
+    }
     assert found == {f"{Policy().learned_minimum:g}"}
+
+
+def sentences(page: str) -> Iterator[str]:
+    """The sentences of a page outside of blocks, tables and quotations, without names in code and targets of links."""
+    text = re.sub(r"^ *```.*?^ *```|<!--.*?-->", "\n\n", page, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"`[^`]*`", "X", re.sub(r"\]\([^)]*\)", "", text))
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[*-]|\d+\.) |[#|])", text):
+        if not block.lstrip().startswith(("#", "|", ":::", ">", "!")):
+            yield from re.split(r"(?<=[.?!])[)*]* (?=[^a-z])", " ".join(block.split()))
+
+
+def test_no_sentence_of_a_page_has_more_than_35_words() -> None:
+    pages = [page for page in (ROOT / "docs").glob("*.md") if page.stem not in ("reference", "rest-api")]
+    found = [(page.stem, sentence) for page in pages for sentence in sentences(page.read_text())]
+    assert len(found) > 1000, "the pattern no longer finds the sentences"
+    assert [each for each in found if len(re.findall(r"[^\sX]*[a-z0-9]\S*", each[1])) > 35] == []

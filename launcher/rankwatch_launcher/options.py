@@ -127,13 +127,12 @@ class Options:
     auto: bool = setting(
         False,
         SWITCH,
-        "watch an unmodified script: steps and sections are detected through torch's hooks (manual: auto)",
+        "watch an unmodified script through torch's hooks (manual: auto)",
     )
     stand_in: str = setting(
         "",
         STAND_IN,
-        "package that Rankwatch stands in for: nvrx makes imports of nvidia_resiliency_ext find Rankwatch "
-        "(manual: migrate-from-nvrx)",
+        "nvrx: imports of nvidia_resiliency_ext find Rankwatch (manual: migrate-from-nvrx)",
     )
     job_retries: int = setting(
         0, COUNT, "relaunch the job up to N times after it failed with no restart left (manual: restarts)"
@@ -141,13 +140,12 @@ class Options:
     outcome: str = setting(
         "",
         text("FILE"),
-        "write the launcher's outcome to this file, as JSON; {node} in its name stands for the node's name",
+        "write the launcher's outcome to this file, as JSON; {node} in its name is the node's",
     )
     finished_flag: str = setting(
         "",
         text("FILE"),
-        "file whose existence means that training is complete: while it exists, launchers start nothing "
-        "(also FAULT_TOL_FINISHED_FLAG_FILE)",
+        "while this file exists, training is complete and launchers start nothing (also FAULT_TOL_FINISHED_FLAG_FILE)",
     )
     complete_on_success: bool = setting(
         False, SWITCH, "write the finished flag when all ranks have ended with exit code 0"
@@ -162,31 +160,27 @@ class Options:
     node_timeout: float = setting(
         180.0,
         SECONDS,
-        "a node that does not respond for this long, while no rank makes progress, is lost; one whose launcher has "
-        "ended is lost after 6 s (manual: restarts)",
+        "a node that does not respond for this long, while no rank makes progress, is lost (manual: restarts)",
     )
     stop_signal: str = setting(
         "SIGTERM",
         STOP_SIGNAL,
-        "signal that requests a graceful stop: all ranks save after the same step and stop; none disables it",
+        "signal on which all ranks save after the same step and stop; none: no signal",
     )
     stop_grace: float = setting(
         50.0, SECONDS, "time for the ranks to reach the agreed step and save after such a signal"
     )
-    rank_termination_signal: str = setting(
-        "SIGKILL", SIGNAL, "signal that ends the ranks of a failed attempt, after their stacks are captured"
-    )
+    rank_termination_signal: str = setting("SIGKILL", SIGNAL, "signal that ends the ranks of a failed attempt")
     node_check: str = setting(
         "on",
         NODE_CHECK,
-        "check this node before each attempt; one that fails takes no part (manual: node-checks); pairs also measures "
-        "the nodes in groups of two before the first attempt; off (or --no-node-check) checks nothing",
+        "check this node before each attempt (manual: node-checks); pairs: also measure nodes in groups of two "
+        "before the first; off (or --no-node-check): no check",
     )
     check_path: tuple[str, ...] = setting(
         (),
         PATHS,
-        "folder that the check writes to and reads, as the one of the checkpoints; may be repeated (default: that of "
-        "--finished-flag and --ft-state)",
+        "folder that the check writes to and reads; may be repeated (default: that of --finished-flag and --ft-state)",
     )
     check_command: str = setting(
         "",
@@ -196,25 +190,23 @@ class Options:
     on_bad_node: str = setting(
         "",
         text("COMMAND"),
-        "shell command that is run on a node that fails its check, with RANKWATCH_BAD_NODE, RANKWATCH_BAD_CHECK and "
-        "RANKWATCH_BAD_REASON in its environment",
+        "shell command for a node that fails its check, with RANKWATCH_BAD_NODE, RANKWATCH_BAD_CHECK, "
+        "RANKWATCH_BAD_REASON",
     )
     topology_label: tuple[str, ...] = setting(
         (),
         LABELS,
-        "where this node is, as rack=r1, the widest first; may be repeated; before the switches of Slurm and the "
-        "NVLink domain, which are known anyway (manual: topology)",
+        "where this node is, as rack=r1, the widest first; may be repeated (manual: topology)",
     )
     send_logs: bool = setting(
         True,
         SWITCH,
-        "send the monitor the last lines that failed ranks printed, and what 'rankwatch logs' asks for (manual: logs); "
-        "--no-send-logs keeps all of it here",
+        "send the last lines of failed ranks, and what 'rankwatch logs' asks for (manual: logs)",
     )
     keep_output_mib: int = setting(
         2,
         COUNT,
-        "keep the last N MiB that each rank printed in a file of its own, where torch keeps none and the launcher "
-        "prints to no terminal (manual: logs); 0 keeps nothing",
+        "keep the last N MiB that each rank printed, unless the launcher prints to a terminal (manual: logs); 0 "
+        "keeps nothing",
         "MiB",
     )

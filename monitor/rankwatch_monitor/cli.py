@@ -49,6 +49,11 @@ log = logging.getLogger("rankwatch")
 
 _GRACE: Final = 5.0
 """Seconds for a monitor to end by itself once the process that started it is gone."""
+ACCEPTED: Final = 32
+"""Connections that are accepted in one turn of the loop, which asyncio calls the backlog: each takes some 0.1 ms, and
+whoever opens them by the thousand would keep everybody waiting for as long as that takes."""
+WAITING: Final = 4096
+"""Connections that the kernel holds until they are accepted."""
 LOG_FORMAT: Final = "%(asctime)s [rankwatch monitor] %(levelname)s %(message)s"
 """A launcher finds the warnings of its monitor by it."""
 
@@ -164,7 +169,7 @@ def _configured(settings: Settings, monitor: Monitor, *, own_tokens: bool) -> uv
     origins = Origins((*settings.allowed_host, *own), settings.external_url)
     config = uvicorn.Config(
         create_app(monitor, tokens, origins),
-        backlog=4096,
+        backlog=ACCEPTED,
         log_level="warning",
         access_log=False,
         loop="asyncio",
@@ -214,6 +219,11 @@ class _Server(uvicorn.Server):
         """Shut down; logging is left to later, since a signal handler must not write to a log."""
         del frame
         self.should_exit, self.asked_by = True, signal.Signals(number)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(WAITING)  # the loop has called it with ACCEPTED
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._monitor.end_long_polls()

@@ -50,7 +50,7 @@ class Settings:
     listen_fd: int | None = setting(
         None,
         whole(0, MANY, "FD"),
-        "serve on this inherited socket, which listens on --host and --port already, as launchers start it",
+        "serve on this inherited socket",
     )
     token: str | None = setting(None, text("TOKEN"), "token with full access (also RANKWATCH_TOKEN)")
     read_token: str | None = setting(None, text("TOKEN"), "token with read access only")
@@ -58,19 +58,15 @@ class Settings:
     no_token: bool = setting(
         False,
         SWITCH,
-        "allow everything to every user of this machine; without it, and without tokens, a monitor makes its own, "
-        "which this user's commands, launchers and ranks find by its address",
+        "allow everything to every user of this machine; without it a monitor makes tokens for its user",
     )
     database: str = setting("", text("URL"), "SQLAlchemy URL, or a path for SQLite; 'none' stores nothing")
     shared_as: str | None = setting(
         None,
         text("NAME"),
-        "share the database with other monitors under this unique name (unchanged by a restart); "
-        "each job is then owned by one of them",
+        "share the database with other monitors under this unique name (unchanged by a restart)",
     )
-    lease: int = setting(
-        8, whole(0, MANY, "S"), "seconds until a job's lease expires when monitors share a database, unless renewed"
-    )
+    lease: int = setting(8, whole(0, MANY, "S"), "seconds until a job's lease expires, unless renewed")
     retention_days: int = setting(
         90,
         whole(0, MANY, "DAYS"),
@@ -79,10 +75,10 @@ class Settings:
     read_only: str | None = setting(
         None,
         text("FILE"),
-        "serve what this SQLite file holds, from a copy: nothing is received, evaluated or written to it",
+        "serve what this SQLite file holds, from a copy",
     )
     idle_exit: int = setting(
-        0, whole(0, MANY, "S"), "exit after this many seconds without a request or an open page; 0: never"
+        0, whole(0, MANY, "S"), "exit after so many seconds without a request or an open page; 0: never"
     )
     record: str | None = setting(
         None, text("FILE"), "record all events for rankwatch replay; compressed if the name ends in .gz or .zst"
@@ -120,7 +116,7 @@ class Settings:
     webhook_events: str = setting(
         "all",
         text("EVENTS"),
-        "events of webhooks, comma-separated: incident, straggler, job, or single ones such as incident_opened",
+        "events of webhooks, comma-separated: incident, straggler, job, incident_opened, ...",
     )
     webhook_secret: str | None = setting(
         None, text("SECRET"), "sign webhooks (Standard Webhooks) with this whsec_... secret"
@@ -129,14 +125,12 @@ class Settings:
     allowed_host: tuple[str, ...] = setting(
         (),
         text("NAME"),
-        "name under which the page may be opened, beside localhost, this host's and those of --external-url and "
-        "--host; may be repeated (in the variable: with spaces)",
+        "further name under which the page may be opened; may be repeated (in the variable: with spaces)",
     )
     policy: str | None = setting(
         None,
         text("FILE"),
-        'policy of new jobs: a JSON file, or JSON such as {"section_timeouts": {"step": 180}}; a launcher\'s settings '
-        "take precedence",
+        'policy of new jobs: a JSON file, or JSON such as {"section_timeouts": {"step": 180}}',
     )
     log_level: str = setting(
         "info", choice(("debug", "info", "warning", "error"), "LEVEL"), "debug, info, warning or error"

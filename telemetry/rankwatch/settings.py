@@ -40,8 +40,8 @@ class Settings:
     collector: str | None = setting(
         None,
         URL,
-        "base address of an OpenTelemetry Collector that telemetry goes to instead, with the headers of "
-        "OTEL_EXPORTER_OTLP_HEADERS; it sends it on to the monitor",
+        "base address of an OpenTelemetry Collector that passes telemetry on to the monitor; with the headers of "
+        "OTEL_EXPORTER_OTLP_HEADERS",
         env=(environment.COLLECTOR_URL,),
     )
     token: str | None = setting(
@@ -85,19 +85,19 @@ class Settings:
     stack_signal: int | None = setting(
         None,
         whole(1, 64),
-        "number of the signal on which all Python stacks are written into the slots folder",
+        "number of the signal on which Python stacks are written",
         env=(environment.STACK_SIGNAL,),
     )
     stop_signal: int | None = setting(
         None,
         whole(1, 64),
-        'number of the signal that the rank takes for "save and stop"; set where a scheduler signals the ranks',
+        'number of the signal that means "save and stop", where a scheduler signals the ranks',
         env=(environment.STOP_SIGNAL,),
     )
     control_plane: bool = setting(
         True,
         SWITCH,
-        "let the launcher ask torch how far each process group has come (torch's worker control plane)",
+        "let the launcher ask torch how far process groups have come",
         env=("RANKWATCH_CONTROL_PLANE",),
     )
     kernel_timings: str = setting(
@@ -109,7 +109,7 @@ class Settings:
     profiling_interval: int = setting(
         0,
         whole(0, MAX_PROFILING_INTERVAL),
-        "steps in a window, of which the last is profiled; 0: a power of two that makes about 10 s",
+        "steps in a window, of which the last is profiled; 0: about 10 s",
         "{step}",
         env=("RANKWATCH_PROFILING_INTERVAL",),
     )
@@ -122,7 +122,7 @@ class Settings:
     trace_dir: str | None = setting(
         None,
         TEXT,
-        "folder for the traces of suspects, by default rankwatch.UID/traces, private, in the temporary folder",
+        "folder for the traces of suspects, by default rankwatch.UID/traces in the temporary folder",
         env=("RANKWATCH_TRACE_DIR",),
     )
     inject: str | None = setting(None, TEXT, "fault to inject on purpose (rankwatch.faults)", env=("RANKWATCH_INJECT",))

@@ -4,17 +4,21 @@ strangers held is given back. Short limits of file descriptors make the numbers 
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import select
+import signal
 import socket
 import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 import pytest
 
+from rankwatch_monitor.cli import ACCEPTED
 from rankwatch_monitor.http import deadlines
 from support.launcher import PlayedLauncher, polling
 from support.monitor_process import Api, RunningMonitor, running_monitor
@@ -110,6 +114,43 @@ def send(api: Api, job: str, overdue: float = 0.0) -> None:
 
 def given_back(monitor: RunningMonitor, before: int) -> None:
     wait_for(lambda: descriptors(monitor) <= before + 8, "file descriptors are given back")
+
+
+COUNTED: Final = """
+import asyncio.base_events as events, pathlib, socket
+accepted, most, accept, turn = 0, 0, socket.socket.accept, events.BaseEventLoop._run_once
+
+def counted(self):
+    global accepted
+    found = accept(self)
+    accepted += 1
+    return found
+
+def one_turn(self):
+    global accepted, most
+    accepted = 0
+    turn(self)
+    if accepted > most:
+        most = accepted
+        pathlib.Path(FILE).write_text(str(most))
+
+socket.socket.accept, events.BaseEventLoop._run_once = counted, one_turn
+"""
+
+
+def test_of_many_new_connections_a_few_are_accepted_in_a_turn_of_the_loop(tmp_path: Path) -> None:
+    file = tmp_path / "most"
+    with running_monitor(tmp_path, before=f"FILE = {str(file)!r}\n{COUNTED}") as monitor, Crowd(monitor) as crowd:
+        os.kill(monitor.pid, signal.SIGSTOP)
+        try:
+            for _ in range(10 * ACCEPTED):
+                crowd.join(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        finally:
+            os.kill(monitor.pid, signal.SIGCONT)
+        for each in crowd.members:
+            each.settimeout(100.0)
+            assert each.recv(12) == b"HTTP/1.1 200"
+        assert 1 < int(file.read_text()) <= ACCEPTED
 
 
 @pytest.mark.long

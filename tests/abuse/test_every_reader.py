@@ -262,7 +262,9 @@ READERS: Final[dict[str, Reader]] = {
     "diagnose/collect.py::_locals": Reader([THREAD | {"os_thread_id": 7}], locals_of_a_process),
     "diagnose/find.py::error_of": Reader(
         {"message": {"message": "ValueError: x"}},
-        lambda c, folder: find.error_of(find.Rank(1, "job", 0, error_file=str(file_in(folder, "error", c)))),
+        lambda c, folder: find.error_of(
+            find.Rank(1, "job", 0, error_file=str(file_in(folder, "error", c)), user=os.geteuid())
+        ),
     ),
     "stacks/collectives.py::_ranks": Reader(
         [0, 1], lambda c, _: collectives.from_flight_recorder({"pg_config": {"0": {"name": "", "ranks": c.decode()}}}),

@@ -6,10 +6,12 @@ import json
 import os
 import pwd
 import shutil
+import socket
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +19,10 @@ from typing import Any, Final
 import pytest
 
 from rankwatch.contract import access, records
+from rankwatch_launcher.diagnose.collect import Collector
 from rankwatch_launcher.monitor.process import LocalMonitor
 from rankwatch_launcher.node.slots import SlotsFolder
+from rankwatch_launcher.stacks import collectives
 from rankwatch_monitor.replay.recording import Writer
 from rankwatch_monitor.settings import read as read_settings
 from support.waiting import wait_for
@@ -179,12 +183,105 @@ def test_a_folder_planted_in_place_of_the_slots_is_neither_used_nor_emptied(tmp_
     planted = folder.path
     plant(planted, precious.parent, how)
     try:
-        used = folder.attempt(1)
+        used = folder.attempt(1, 1)
         assert precious.is_dir()
         assert used.is_dir()
         assert not used.is_relative_to(planted)
     finally:
         folder.remove()
+
+
+POSED: Final = """
+import json, os, sys
+secret, uid = json.loads(sys.argv[1])
+os.setgroups([])
+os.setresgid(uid, uid, uid)
+os.setresuid(uid, uid, uid)
+os.dup2(os.open(secret, os.O_PATH), 2)  # which needs no permission to read it
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that other users may enter."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+def test_diagnosing_as_root_shows_no_file_that_the_user_of_a_process_cannot_read(shared: Path) -> None:
+    secret, user = shared / "secret", pwd.getpwnam("nobody").pw_uid
+    secret.write_text("secret of root\n")
+    secret.chmod(0o600)
+    numbers = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
+    given = json.dumps([str(secret), user])
+    rank = subprocess.Popen(
+        [sys.executable, "-I", "-c", POSED, given],
+        env={"PATH": os.environ["PATH"], **numbers},
+        cwd="/",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with rank:
+        assert rank.stdout is not None
+        assert rank.stdout.readline() == b"ready\n"
+        found = Collector([rank.pid]).report(0.1, alone=True)
+        assert rank.stdin is not None
+        rank.stdin.close()
+    assert [each.user for each in found.ranks] == [user]
+    assert "secret of root" not in repr(found)
+
+
+def test_a_socket_that_a_user_names_is_not_written_to_where_another_one_listens(tmp_path: Path) -> None:
+    """The user may not be able to connect to it, as to those of container runtimes."""
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        with pytest.raises(PermissionError, match="another user"):
+            collectives.of_rank(path, time.monotonic() + 60.0, pwd.getpwnam("nobody").pw_uid)
+        listener.settimeout(60.0)
+        with listener.accept()[0] as connection:
+            assert connection.recv(1) == b""
+
+
+FULL: Final = """
+import sys, tempfile
+from pathlib import Path
+from rankwatch.recording.shared_slots import Slots
+from rankwatch_launcher.node.slots import NodeSlots, SlotsFolder
+memory, elsewhere = map(Path, sys.argv[1:])
+tempfile.tempdir = str(elsewhere)
+folder = SlotsFolder(memory)
+with (memory / "of another user").open("wb", buffering=0) as full:
+    try:
+        while full.write(bytes(4096)):
+            pass
+    except OSError:
+        pass
+used = folder.attempt(1, 2)
+ranks = [Slots.open(used / f"{local}.slots") for local in range(2)]
+for local, slots in enumerate(ranks):
+    slots.claim(rank=local, local_rank=local, world_size=2, attempt=1)
+print(len(NodeSlots(used, 2).read()), used.is_relative_to(elsewhere), [each.name for each in memory.iterdir()])
+"""
+
+
+def test_memory_that_another_user_has_filled_kills_neither_ranks_nor_launcher(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    mount = 'mount --make-rprivate / && mount -t tmpfs -o size=64k none "$1" && shift && exec "$@"'
+    places = [str(tmp_path / "memory"), str(tmp_path)]
+    made = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mount, "sh", places[0], sys.executable, "-P", "-c", FULL, *places],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    if "unshare" in made.stderr or "mount" in made.stderr:
+        pytest.skip(f"needs the right to mount: {made.stderr}")
+    assert (made.returncode, made.stdout.strip()) == (0, "2 True ['of another user']"), made.stderr
 
 
 @pytest.mark.parametrize("how", ["link", "folder"])

@@ -11,7 +11,6 @@ import contextlib
 import os
 import select
 import socket
-import stat
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -32,7 +31,7 @@ from rankwatch.contract.diagnosis import (
     ThreadStack,
 )
 from rankwatch.contract.enums import WaitKind
-from rankwatch.contract.files import find_program
+from rankwatch.contract.files import find_program, opened
 from rankwatch.contract.messages import LOG_LINES, Collective, Frame, RankLog, RankStack
 from rankwatch.contract.peers import COLLECTIVES, waits_for_peers
 from rankwatch.contract.text import decoded, one_line
@@ -87,7 +86,6 @@ TAIL: Final = 32 << 10
 MAX_LOCALS: Final = 4 << 20
 _EXIT_CODE: Final = 49
 """Position in :func:`.procfs.stat_fields` of the status that a zombie leaves to its parent."""
-_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _NO_PERMISSION: Final = ("permission denied", "not permitted", "root")
 
 
@@ -370,10 +368,8 @@ class Collector:
         """What a rank's output goes to, and its end; None: no file has any."""
         for number, stream in ((2, "stderr"), (1, "stdout")):
             path = self._proc / str(rank.pid) / "fd" / str(number)
-            with contextlib.suppress(OSError), os.fdopen(os.open(path, _READ), "rb") as file:
+            with contextlib.suppress(OSError), opened(path, rank.user) as file:
                 about = os.fstat(file.fileno())
-                if not stat.S_ISREG(about.st_mode):
-                    continue
                 lines = tuple(_tail(file, about.st_size))
                 if lines or number == 1:
                     log = RankLog(rank.rank, stream, socket.gethostname(), os.readlink(path), lines)
@@ -434,7 +430,7 @@ def _collectives(each: _Watched) -> tuple[Collective, ...]:
     if found or not path.is_absolute() or not _stands(each):
         return found
     try:
-        return collectives.of_rank(path, time.monotonic() + CONTROL_PLANE_SECONDS)
+        return collectives.of_rank(path, time.monotonic() + CONTROL_PLANE_SECONDS, rank.user)
     except (OSError, ValueError):
         return ()
 

@@ -373,10 +373,9 @@ def _number(variables: Mapping[str, str], name: str) -> int:
 def error_of(rank: Rank) -> str:
     """The first line of the exception in torch's error file of a rank, its user's own; empty: there is none."""
     try:
-        path = Path(rank.error_file)
-        if not rank.error_file or rank.user not in (-1, path.stat().st_uid):
+        if not rank.error_file:
             return ""
-        message: object = decoded(read_file(path, errors="replace"))["message"]
+        message: object = decoded(read_file(Path(rank.error_file), errors="replace", owner=rank.user))["message"]
         message = message["message"] if isinstance(message, dict) else message
         return one_line(str(message).strip().partition("\n")[0], 300)
     except (OSError, ValueError, TypeError, KeyError):

@@ -43,7 +43,7 @@ class AttemptFiles:
         """Create an attempt's slots; return their folder."""
         if self.current is not None:
             self.current.slots.close()
-        folder = self.folder.attempt(attempt)
+        folder = self.folder.attempt(attempt, self.local_world_size)
         slots = NodeSlots(folder, self.local_world_size)
         with self._lock:  # settings that arrive meanwhile are written after these
             slots.write_settings(self.settings)

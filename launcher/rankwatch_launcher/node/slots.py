@@ -31,24 +31,30 @@ class SlotsFolder:
         if parent is not None:
             # Of launchers that were killed together with their reapers.
             remove_leftovers(parent, "rankwatch-*", lambda name: name.startswith("attempt-"))
-        self.path = Path(tempfile.mkdtemp(prefix="rankwatch-", dir=parent))
         self._lock = -1
+        try:
+            self.path = Path(tempfile.mkdtemp(prefix="rankwatch-", dir=parent))
+        except OSError as error:
+            self._move(f"{parent} cannot be used ({error})")
         self._hold()
 
-    def attempt(self, attempt: int) -> Path:
-        """Create the folder of an attempt and remove those of earlier attempts.
+    def attempt(self, attempt: int, local_ranks: int) -> Path:
+        """Create the folder of an attempt with the slots of its ranks, and remove those of earlier attempts.
 
         A launcher's folder that has vanished (systemd's RemoveIPC, a cleaner of temporary files) is made again; on
         another file system if this one takes no more.
         """
         try:
-            return self._make(attempt)
+            return self._make(attempt, local_ranks)
         except OSError as error:
-            before, self.path = self.path, Path(tempfile.mkdtemp(prefix="rankwatch-"))
-            logger.warning("%s cannot be used (%s): the ranks' slots are in %s", before, error, self.path)
-            return self._make(attempt)
+            self._move(f"{self.path} cannot be used ({error})")
+            return self._make(attempt, local_ranks)
 
-    def _make(self, attempt: int) -> Path:
+    def _move(self, why: str) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="rankwatch-"))
+        logger.warning("%s: the ranks' slots are in %s", why, self.path)
+
+    def _make(self, attempt: int, local_ranks: int) -> Path:
         with contextlib.suppress(FileExistsError):
             self.path.mkdir(mode=0o700)
         private_folder(self.path, create=False)  # another user may have taken the name of one that has vanished
@@ -57,6 +63,12 @@ class SlotsFolder:
             shutil.rmtree(old, ignore_errors=True)
         folder = self.path / f"attempt-{attempt}"
         folder.mkdir(mode=0o700)
+        try:
+            for local in range(local_ranks):
+                Slots.create(folder / slots_file(local)).close()
+        except OSError:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
         return folder
 
     def remove(self) -> None:

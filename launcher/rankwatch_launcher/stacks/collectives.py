@@ -10,6 +10,7 @@ from __future__ import annotations
 import http.client
 import math
 import socket
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -41,14 +42,16 @@ SAME_SIZE: Final = frozenset(
 _CHUNK: Final = 2**16
 
 
-def query(path: Path, what: str, until: float) -> bytes:
+def query(path: Path, what: str, until: float, owner: int | None = None) -> bytes:
     """The answer of the control plane at ``path``; ``until`` is on the monotonic clock.
 
+    ``owner``: the user who named it, which may be able to reach less than this one: a process of that user listens.
+
     Raises:
-        OSError: no answer in time.
+        OSError: no answer in time, or another user listens.
         ValueError: the answer is an error, or too large.
     """
-    connection = _UnixConnection(path, until)
+    connection = _UnixConnection(path, until, owner)
     try:
         connection.request("POST", what)
         response = connection.getresponse()
@@ -77,14 +80,14 @@ def dump(path: Path, until: float) -> bytes:
     return query(path, FLIGHT_RECORDER, until)
 
 
-def of_rank(path: Path, until: float) -> tuple[Collective, ...]:
-    """The progress of each process group of a rank; ``until`` is on the monotonic clock.
+def of_rank(path: Path, until: float, owner: int | None = None) -> tuple[Collective, ...]:
+    """The progress of each process group of a rank; see :func:`query`.
 
     Raises:
-        OSError: no answer in time.
+        OSError: no answer in time, or another user listens.
         ValueError: the answer is not the flight recorder's.
     """
-    return from_flight_recorder(decoded(dump(path, until)))
+    return from_flight_recorder(decoded(query(path, FLIGHT_RECORDER, until, owner)))
 
 
 def from_flight_recorder(recorded: Any) -> tuple[Collective, ...]:
@@ -192,14 +195,19 @@ def _ranks(listed: Any) -> tuple[int, ...]:
 class _UnixConnection(http.client.HTTPConnection):
     """HTTP over a unix socket with one deadline for all operations."""
 
-    def __init__(self, path: Path, until: float) -> None:
+    def __init__(self, path: Path, until: float, owner: int | None) -> None:
         super().__init__("localhost")
-        self._path, self._until = path, until
+        self._path, self._until, self._owner = path, until, owner
         self._line = socket.socket(socket.AF_UNIX)  # http.client detaches its own when the answer begins
 
     def connect(self) -> None:
         self.set_remaining_timeout()
         self._line.connect(str(self._path))
+        if self._owner is not None:
+            process_user_group = self._line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            user = int.from_bytes(process_user_group[4:8], sys.byteorder)
+            if user != self._owner:
+                raise PermissionError(f"a process of another user (uid {user}) listens at {self._path}")
         self.sock = self._line
 
     def close(self) -> None:

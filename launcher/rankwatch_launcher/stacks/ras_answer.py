@@ -8,7 +8,7 @@ result is a record within its bounds or a ``ValueError``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -148,9 +148,13 @@ def _communicator(given: Mapping[str, Any]) -> RasCommunicator:
 
 def _differing(counts: Sequence[Mapping[str, Any]]) -> list[str]:
     kinds = {str(kind) for each in counts for kind in each} - POINT_TO_POINT
+    _check_kinds(kinds)
+    return sorted(kind for kind in kinds if len({_count(each.get(kind, 0)) for each in counts}) > 1)
+
+
+def _check_kinds(kinds: Collection[str]) -> None:
     if len(kinds) > MAX_KINDS:
         raise ValueError(f"an answer of RAS with more than {MAX_KINDS} kinds of operations")
-    return sorted(kind for kind in kinds if len({_count(each.get(kind, 0)) for each in counts}) > 1)
 
 
 def _failures(status: Mapping[str, Any]) -> Iterator[str]:
@@ -205,7 +209,8 @@ class _Section:
     levels: dict[str, list[tuple[int, int, list[RasProcess]]]] = field(default_factory=dict)
     """By kind: count, number of ranks, and those of them that are listed."""
     missing: dict[int, RasProcess] = field(default_factory=dict)
-    failures: dict[str, tuple[int, list[RasProcess]]] = field(default_factory=dict)
+    failures: dict[str, list[tuple[int, list[RasProcess]]]] = field(default_factory=dict)
+    """By state or error: number of ranks, and those of them that are listed."""
 
 
 def _of_text(answer: str) -> RasReport:
@@ -240,6 +245,7 @@ def _of_text(answer: str) -> RasReport:
         elif at is not None and (match := _KIND.match(line)) is not None:
             kind, several = match[1], []
             at.levels.setdefault(kind, [])
+            _check_kinds(at.levels)
         elif at is not None and (match := _MISSING_RANKS.match(line)) is not None:
             for member in match[1].split(","):
                 if member:
@@ -268,20 +274,16 @@ def _take(at: _Section, kind: str, match: re.Match[str], ranks: int, listed: lis
         return
     what = (match["error"] or "").strip() or str(match["status"] or "")
     if what and what != "RUNNING":
-        number, before = at.failures.get(what, (0, []))
-        at.failures[what] = number + ranks, listed if not before else [*before, *listed]
+        at.failures.setdefault(what, []).append((ranks, listed))
 
 
 def _of_section(section: _Section, dead: set[tuple[str, int]]) -> RasCommunicator:
     missing = [replace(each, dead=(each.host, each.pid) in dead) for each in section.missing.values()]
-    failures = [RasFailure(what, number, _few(found)) for what, (number, found) in section.failures.items()]
-    return RasCommunicator(
-        section.name,
-        section.size,
-        _progress(section),
-        _few(missing),
-        tuple(failures[:MAX_FAILURES]),
+    failures = (
+        RasFailure(what, sum(ranks for ranks, _ in found), _few([each for _, listed in found for each in listed]))
+        for what, found in [*section.failures.items()][:MAX_FAILURES]
     )
+    return RasCommunicator(section.name, section.size, _progress(section), _few(missing), tuple(failures))
 
 
 def _progress(section: _Section) -> tuple[RasProgress, ...]:

@@ -43,7 +43,7 @@ def grid_routes(monitor: Monitor) -> APIRouter:
         bytes_R = _COLORINGS[look](job, monitor.clock.now())
         return {"look": str(look), "unknown": UNKNOWN, "bytes": base64.b64encode(bytes_R.tobytes()).decode()}
 
-    @routes.get("/jobs/{job_id}/layout", summary="Parallel coordinates of each rank, and the available colourings")
+    @routes.get("/jobs/{job_id}/layout", summary="The parallel layout, and the available colourings")
     async def layout(job_id: str) -> responses.Layout:
         job, now = monitor.job(job_id), monitor.clock.now()
         known = [str(look) for look, bytes_of in _COLORINGS.items() if np.any(bytes_of(job, now) != UNKNOWN)]

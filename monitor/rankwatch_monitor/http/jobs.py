@@ -88,7 +88,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
     async def jobs(request: Request) -> responses.Jobs:
         return {"jobs": listed(monitor, monitor.clock.now(), grant_of(request))}
 
-    @routes.get("/hosts", summary="The hosts that incidents have named, of all jobs; the most frequent first")
+    @routes.get("/hosts", summary="Hosts that incidents have named, the most frequent first")
     async def hosts(request: Request) -> responses.Hosts:
         grant = grant_of(request)
         jobs = (job for job in monitor.jobs.values() if grant.covers(job.id))
@@ -96,7 +96,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get(
         "/sparklines",
-        summary="The speed of every job over the last four hours, a byte for five minutes",
+        summary="The speed of every job over the last four hours",
         response_model=responses.Sparklines,
     )
     async def sparklines(request: Request) -> Response:
@@ -104,7 +104,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
         found = [(job.id, job.trends.sparkline.copy()) for job in monitor.jobs.values() if grant.covers(job.id)]
         return await asyncio.to_thread(lambda: answer(request, encoded_sparklines(found, now)))
 
-    @routes.get("/digest", summary="What happened over all jobs since a moment, in sentences (default: 12 hours ago)")
+    @routes.get("/digest", summary="What happened over all jobs since a moment")
     async def digest_since(
         request: Request,
         since: Annotated[float | None, Query(ge=0, description="unix seconds")] = None,
@@ -190,7 +190,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get(
         "/jobs/{job_id}/incidents/{incident_id}/flight-recorder",
-        summary="Dumps of torch's flight recorder, a ZIP archive with a file of JSON for each rank",
+        summary="Dumps of torch's flight recorder, a ZIP archive of JSON",
         response_class=Response,
     )
     async def flight_recorder(job_id: str, incident_id: str) -> Response:
@@ -226,7 +226,7 @@ def score_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get(
         "/jobs/{job_id}/scores",
-        summary="The scores of each rank by every reference; 'worst' limits them to the lowest",
+        summary="The scores of each rank",
         response_model=responses.Scores,
     )
     def scores(job_id: str, worst: RankCount = None) -> JSONResponse:
@@ -235,13 +235,13 @@ def score_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get(
         "/jobs/{job_id}/scores/report",
-        summary="The scores as text, with the 'shown' worst and best ranks (default: as the policy states)",
+        summary="The scores as text",
         response_class=PlainTextResponse,
     )
     async def text(job_id: str, shown: RankCount = None) -> str:
         return scores_report.scores_text(monitor.job(job_id), monitor.clock.now(), shown)
 
-    @routes.get("/jobs/{job_id}/stragglers", summary="Open stragglers, the costliest first, then those that ended")
+    @routes.get("/jobs/{job_id}/stragglers", summary="Open stragglers, then those that ended")
     async def stragglers(job_id: str) -> responses.Stragglers:
         return {"stragglers": rankings.shown_stragglers(rankings.stragglers(monitor.job(job_id)))}
 

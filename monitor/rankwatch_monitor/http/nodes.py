@@ -19,7 +19,7 @@ def node_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get(
         "/nodes",
-        summary="All nodes of all jobs: worst state of the ranks, incidents",
+        summary="All nodes of all jobs",
         response_model=responses.NodeMap,
     )
     async def nodes(request: Request) -> Response:
@@ -28,7 +28,7 @@ def node_routes(monitor: Monitor) -> APIRouter:
         seen = node_view.glance(jobs, monitor.clock.now())
         return await asyncio.to_thread(lambda: answer(request, node_view.rows(seen)))  # 25 ms of 16,384 ranks
 
-    @routes.get("/nodes/{host}", summary="One node: its ranks, devices and launchers, and incidents that named it")
+    @routes.get("/nodes/{host}", summary="One node: ranks, devices, launchers, incidents")
     async def node(request: Request, host: str) -> responses.NodeDetail:
         grant = grant_of(request)
         jobs = [job for job in monitor.jobs.values() if grant.covers(job.id)]

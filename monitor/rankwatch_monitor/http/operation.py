@@ -49,12 +49,12 @@ def probe_routes(monitor: Monitor, loops: Sequence[asyncio.Task[None]]) -> APIRo
     """``GET /livez`` and ``GET /readyz``; ``loops`` holds the task that evaluates jobs, once it was started."""
     routes = APIRouter(tags=["operation"])
 
-    @routes.get("/livez", summary="Liveness: the process answers, and its loop evaluates jobs")
+    @routes.get("/livez", summary="The loop evaluates jobs")
     async def livez() -> Response:
         found = _dead(monitor, loops)
         return problems.problem(503, found) if found else JSONResponse({"status": "alive"})
 
-    @routes.get("/readyz", summary="Readiness: the loop evaluates and the database accepts rows")
+    @routes.get("/readyz", summary="The loop evaluates and the database accepts rows")
     async def readyz() -> Response:
         found = _dead(monitor, loops) or _not_ready(monitor)
         return problems.problem(503, found) if found else JSONResponse({"status": "ready"})

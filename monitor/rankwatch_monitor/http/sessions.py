@@ -228,7 +228,7 @@ def session_routes(tokens: TokenSource, sessions: Sessions, counters: Counters) 
         "/session",
         status_code=303,
         response_class=Response,  # it has no content
-        summary="Exchange a code for a cookie, and go on to the page",
+        summary="Exchange a code for a cookie, and open the page",
     )
     async def open_page(request: Request, code: Annotated[str, Query(max_length=4096)] = "") -> Response:
         # Relative, since the monitor may be below a path of a proxy.

@@ -72,7 +72,7 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
 
     @routes.get(
         "/jobs/{job_id}/timeline/trace",
-        summary="The same as a Trace Event file for ui.perfetto.dev; steps are aligned by iteration",
+        summary="The same as a file for ui.perfetto.dev",
         response_model=dict[str, Any],
     )
     async def trace(
@@ -89,9 +89,7 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
         found = trace_export.trace_events({rank: kept.steps(rank, shown) for rank in chosen}, hosts)
         return JSONResponse(found, headers={"content-disposition": 'attachment; filename="trace.json"'})
 
-    @routes.get(
-        "/jobs/{job_id}/trends", summary="Goodput, speed, scores and logged values; the last six hours by default"
-    )
+    @routes.get("/jobs/{job_id}/trends", summary="Goodput, speed, scores and logged values")
     async def trends(
         job_id: str,
         since: Moment = None,

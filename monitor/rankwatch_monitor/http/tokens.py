@@ -71,7 +71,7 @@ def audit_routes(audit: AuditLog) -> APIRouter:
     """``/audit``."""
     routes = APIRouter(tags=["access"])
 
-    @routes.get("/audit", summary="Orders and changes of policies and tokens, the newest first")
+    @routes.get("/audit", summary="Orders and changes, the newest first")
     async def entries(limit: Annotated[int, Query(ge=1, le=KEPT)] = 100) -> dict[str, Any]:
         return {"entries": [asdict(entry) for entry in await audit.newest(limit)]}
 

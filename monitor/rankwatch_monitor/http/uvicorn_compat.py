@@ -20,7 +20,7 @@ METHODS: Final[dict[type[Any], tuple[str, ...]]] = {
         *("on_response_complete", "send_400_response", "timeout_keep_alive_handler", "_unset_keepalive_if_required"),
     ),
     FlowControl: ("pause_reading", "resume_reading"),
-    uvicorn.Server: ("serve", "shutdown"),
+    uvicorn.Server: ("serve", "shutdown", "startup"),
 }
 """Methods that are extended or called."""
 ATTRIBUTES: Final[dict[type[Any], tuple[str, ...]]] = {

@@ -26,49 +26,33 @@ class Limits:
         ValueError: a limit is below 1.
     """
 
-    body_bytes: int = _limit(4 * MIB, "By", "bytes of one request body as it comes over the network")
-    decompressed_bytes: int = _limit(16 * MIB, "By", "bytes of one request body after it was inflated")
-    jobs: int = _limit(1_000, "{job}", "jobs that the monitor keeps at the same time")
-    jobs_per_token: int = _limit(250, "{job}", "jobs that have not ended, of one token that is bound to jobs")
-    new_jobs_per_token: int = _limit(1_000, "{job}", "jobs that one token which is bound to jobs may bring in an hour")
-    ranks_per_job: int = _limit(131_072, "{rank}", "ranks of one job; also the largest world size that is accepted")
-    ranks: int = _limit(262_144, "{rank}", "ranks of all jobs together, by their world sizes; ended jobs make room")
+    body_bytes: int = _limit(4 * MIB, "By", "one request body, as sent")
+    decompressed_bytes: int = _limit(16 * MIB, "By", "one request body, inflated")
+    jobs: int = _limit(1_000, "{job}", "jobs at the same time")
+    jobs_per_token: int = _limit(250, "{job}", "jobs that have not ended, of one bound token")
+    new_jobs_per_token: int = _limit(1_000, "{job}", "jobs that one bound token may bring in an hour")
+    ranks_per_job: int = _limit(131_072, "{rank}", "ranks of one job")
+    ranks: int = _limit(262_144, "{rank}", "ranks of all jobs together; ended jobs make room")
     sections_per_job: int = _limit(256, "{section}", "different section names of one job")
     kernels_per_report: int = _limit(512, "{kernel}", "kernels in one report of one rank")
     groups_per_report: int = _limit(64, "{group}", "process groups in one window of one rank")
-    name_length: int = _limit(
-        256, "{char}", "characters of a name: job, host, device, section, kernel, process group, reason"
-    )
+    name_length: int = _limit(256, "{char}", "characters of a name")
     attributes: int = _limit(128, "{attribute}", "attributes of one resource, data point or span")
-    points_per_request: int = _limit(
-        200_000, "{point}", "data points in one request, each metric and scope as one more; also objects in JSON"
-    )
+    points_per_request: int = _limit(200_000, "{point}", "data points in one request; also objects in JSON")
     resources_per_request: int = _limit(10_000, "{resource}", "resources (rank reports) in one request")
     spans_per_request: int = _limit(50_000, "{span}", "spans in one request; a scope counts as one")
-    launchers_per_job: int = _limit(20_000, "{launcher}", "launchers of one job, with those that departed lately")
-    registration_bytes: int = _limit(128 * KIB, "By", "bytes of one launcher's registration as JSON")
-    launcher_bytes_per_job: int = _limit(
-        64 * MIB, "By", "registrations of one job's launchers as JSON, and 1 KiB for each launcher"
-    )
-    launcher_bytes_per_token: int = _limit(
-        64 * MIB, "By", "the same of all jobs that one token which is bound to jobs may report on"
-    )
-    launcher_bytes: int = _limit(256 * MIB, "By", "the same of all jobs together; ended jobs make room")
-    evidence_bytes: int = _limit(
-        64 * MIB, "By", "evidence of one job in a minute, and of all jobs of one token that is bound to jobs"
-    )
-    evidence_bytes_per_launcher: int = _limit(
-        512 * KIB, "By", "the same for each launcher of these jobs, which is added to it"
-    )
-    log_bytes_per_token: int = _limit(
-        64 * MIB, "By", "what one reader, by token or address, may fetch of the logs of ranks in a minute"
-    )
+    launchers_per_job: int = _limit(20_000, "{launcher}", "launchers of one job")
+    registration_bytes: int = _limit(128 * KIB, "By", "one launcher's registration as JSON")
+    launcher_bytes_per_job: int = _limit(64 * MIB, "By", "registrations of one job's launchers")
+    launcher_bytes_per_token: int = _limit(64 * MIB, "By", "the same of all jobs of one bound token")
+    launcher_bytes: int = _limit(256 * MIB, "By", "the same of all jobs; ended jobs make room")
+    evidence_bytes: int = _limit(64 * MIB, "By", "evidence of one job, or of all jobs of a bound token, in a minute")
+    evidence_bytes_per_launcher: int = _limit(512 * KIB, "By", "added to it for each launcher")
+    log_bytes_per_token: int = _limit(64 * MIB, "By", "logs of ranks that one reader may fetch in a minute")
     facts_per_launcher: int = _limit(64, "{fact}", "facts in one launcher's registration")
     events_per_request: int = _limit(2_000, "{event}", "process events in one request")
     notices_per_request: int = _limit(256, "{notice}", "notices among them")
-    processes_remembered: int = _limit(
-        131_072, "{process}", "processes whose identity and last totals are kept to read their next report"
-    )
+    processes_remembered: int = _limit(131_072, "{process}", "processes whose last totals are kept")
 
     def __post_init__(self) -> None:
         for described in describe(self):
@@ -97,25 +81,25 @@ REASONS: Final = {
     "bad_content_type": "a content type or encoding that is not accepted",
     "disconnected": "the sender went away in the middle of a request",
     "unauthorized": "no token, or one without the right",
-    "too_many_points": "more resources, data points or spans in one request than the limit",
+    "too_many_points": "too many resources, data points or spans in one request",
     "no_identity": "a resource without the attributes of its job and rank",
-    "bad_identity": "a rank outside its world, or identity or layout attributes that cannot be read",
+    "bad_identity": "a rank outside its world, or attributes that cannot be read",
     "bad_value": "a value that is missing, negative, not finite or of the wrong kind",
-    "bad_name": "a name that is missing, unknown, or has control characters in it",
-    "name_too_long": "a name above its limit: refused, or cut where it is only shown",
-    "too_many_sections": "more section names than the limit",
-    "too_many_kernels": "more kernels in one report than the limit",
-    "too_many_groups": "more process groups in one window than the limit",
-    "too_many_attributes": "more attributes on one resource, data point or span than the limit",
+    "bad_name": "a name that is missing, unknown, or has control characters",
+    "name_too_long": "a name above its limit",
+    "too_many_sections": "section names beyond the limit",
+    "too_many_kernels": "kernels in one report beyond the limit",
+    "too_many_groups": "process groups in one window beyond the limit",
+    "too_many_attributes": "attributes beyond the limit",
     "unknown": "an API call about a job, incident or path that is not there",
     "bad_request": "an API call whose body or parameters do not fit",
     "too_many_jobs": "a job beyond the limit",
-    "too_many_ranks": "a rank beyond the limit of its job, or of all jobs together",
-    "too_much_evidence": "evidence beyond what a job, or a token that is bound to jobs, may send in a minute",
-    "unread": "a request of a reader who has not taken earlier responses, or has too many event streams open",
-    "too_many_logs": "more of the logs of ranks than one reader may fetch in a minute, or at the same time",
-    "held_elsewhere": "a report or call about a job that another monitor holds, where several share a database",
-    "unavailable": "a request the monitor could not take now; the sender was asked to come again",
+    "too_many_ranks": "a rank beyond the limit of its job or of all jobs",
+    "too_much_evidence": "evidence beyond the limit of a minute",
+    "unread": "a reader has not taken earlier responses, or has too many event streams open",
+    "too_many_logs": "logs beyond what one reader may fetch in a minute, or at once",
+    "held_elsewhere": "about a job that another monitor holds",
+    "unavailable": "the monitor could not take it now; the sender was asked to come again",
 }
 """Reasons under which requests and items are counted as turned away, with their meaning."""
 

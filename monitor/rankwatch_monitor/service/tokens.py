@@ -102,6 +102,8 @@ class TokenRegistry:
             raise ValueError(
                 f"a name has 1 to 64 letters, digits and ._- and is none of {', '.join(reserved)}; not {name[:100]!r}"
             )
+        if self._repository is not None and self._repository.shared:
+            await self.load()  # the other monitors' tokens: one of the same name would end
         if any(token.name == name for token in self._by_digest.values()):
             raise ValueError(f"there is a token {name!r}: revoke it first, or choose another name")
         if len(self._by_digest) >= MAX_TOKENS:

@@ -53,12 +53,21 @@ def communication(client: MonitorClient, job: str) -> str:
             "No collectives are known of this job yet: they come with profiled steps (kernel_timings) of ranks "
             "that use rankwatch.step() and torch.distributed.\n"
         )
-    rows = [("GROUP", "OPERATION", "RANKS", "CALLS", "TIME", "MOVED", "ALGBW", "BUSBW", "PEERS", "BEST", "")]
+    rows: list[tuple[str, ...]] = [
+        ("GROUP", "OPERATION", "RANKS", "CALLS", "TIME", "MOVED", "ALGBW", "BUSBW", "PEERS", "BEST", "")
+    ]
     for each in found["operations"]:
         rates = ("-" if each[name] is None else bandwidth(each[name]) for name in ("algorithm", "bus", "peers", "best"))
         took = f"{1000 * each['seconds']:.3g} ms"
         moved = size(each["bytes"]) if each["bytes"] else "-"
-        what = (one_line(each["group"]), each["operation"], str(each["ranks"]), str(each["calls"]), took, moved)
+        what = (
+            one_line(each["group"]),
+            one_line(each["operation"]),
+            str(each["ranks"]),
+            str(each["calls"]),
+            took,
+            moved,
+        )
         rows.append((*what, *rates, "slow" if each["slow"] else ""))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     made = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -76,7 +76,7 @@ def standing(job: Mapping[str, Any], incident: Mapping[str, Any] | None, termina
         return []
     lines = state_lines(job, terminal, now)
     if incident is not None:
-        lines += ["", f"INCIDENT {fault(incident['kind'])}, opened {when(incident['opened_at'])}"]
+        lines += ["", f"INCIDENT {printable(fault(incident['kind']))}, opened {when(incident['opened_at'])}"]
         lines += incident_lines(incident, terminal, titled=True) + details_line(incident, terminal)
         lines += log_report(incident)
     return lines

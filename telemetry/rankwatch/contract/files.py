@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 LARGEST: Final = 1 << 20
 """Bytes of a file that is read whole."""
@@ -49,18 +49,31 @@ def replace_file(path: Path, content: str | Iterable[str], *, sync: bool = False
         raise
 
 
-def read_file(path: Path, most: int = LARGEST, *, errors: str = "strict") -> str:
-    """The text of a file that another user may have made: a regular one, and no larger than ``most`` bytes.
+def opened(path: Path, owner: int | None = None) -> BinaryIO:
+    """A file that another user has named or made, opened to be read: a regular one.
 
-    A pipe would be waited for for ever, and a sparse file fill the memory.
+    A pipe would be waited for for ever. With ``owner``, the user who named it and may be unable to read it, it is that
+    user's, unless that is who reads it.
 
     Raises:
-        OSError: it cannot be read, or is no regular file.
+        OSError: it cannot be read, or is no such file.
+    """
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
+    about = os.fstat(file.fileno())
+    if stat.S_ISREG(about.st_mode) and owner in (None, os.geteuid(), about.st_uid):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "it is no regular file, or another user's", str(path))
+
+
+def read_file(path: Path, most: int = LARGEST, *, errors: str = "strict", owner: int | None = None) -> str:
+    """The text of a file that another user may have made, as :func:`opened`, and no larger than ``most`` bytes.
+
+    Raises:
+        OSError: it cannot be read, or is no such file.
         ValueError: it is larger, or no text.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    with opened(path, owner) as file:
         body = file.read(most + 1)
     if len(body) > most:
         raise ValueError(f"it is larger than {most} bytes")

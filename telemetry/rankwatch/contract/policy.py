@@ -88,35 +88,32 @@ class Policy:
     initial_heartbeat_timeout: float | None = setting(
         1800.0,
         LIMIT,
-        "limit for the first heartbeat or report of a rank, once another rank of the job has given one; the default "
-        "one raises a suspicion; another value acts at once, also where no rank has sent a heartbeat, in ranks without "
-        "sections and steps",
+        "limit for a rank's first heartbeat or report, once another rank has given one; the default raises a "
+        "suspicion, another value acts at once, also where no rank has sent a heartbeat",
     )
     heartbeat_timeout: float | None = setting(
         300.0,
         LIMIT,
-        "limit between two heartbeats of a rank; the default one raises a suspicion and does not count while a section "
-        "is open, another value acts at once",
+        "limit between two heartbeats of a rank; the default raises a suspicion, and not while a section is "
+        "open; another value acts at once",
     )
     section_timeouts: Mapping[str, float] = setting({}, SECTIONS, "limit for each named section, NAME=SECONDS")
-    out_of_section_timeout: float | None = setting(
-        None, LIMIT, "limit for the time outside all sections, for ranks that have used sections"
-    )
+    out_of_section_timeout: float | None = setting(None, LIMIT, "limit for the time outside all sections")
     silence_timeout: float | None = setting(
         60.0,
         LIMIT,
-        "limit for the time in which nothing is received from a rank; at least three of its export intervals; the "
-        "default one raises a suspicion, another value acts at once",
+        "limit for the time in which nothing is received from a rank, at least three export intervals; the "
+        "default raises a suspicion, another value acts at once",
     )
     learn_timeouts: bool = setting(
         True,
         SWITCH,
-        "learn limits for the sections that have none, and use those of earlier runs; off: what is configured, exactly",
+        "learn limits for sections that have none; off: what is configured, exactly",
     )
     calculate_timeouts: bool = setting(
         False,
         SWITCH,
-        "a learned limit also applies in a section with a longer configured one, which still acts when it is passed",
+        "a learned limit also applies where a longer one is configured",
     )
     learned_factor: float = setting(
         5.0,
@@ -128,64 +125,57 @@ class Policy:
     first_time_timeout: float | None = setting(
         1800.0,
         LIMIT,
-        "limit for a section of which nothing is known yet, and for the first step of a process, which compiles",
+        "limit for a section of which nothing is known yet, and for the first step of a process",
     )
     confirmation_window: float = setting(
         180.0,
         SECONDS,
-        "how long a rank past a limit that was not configured must at least stay without progress before it is acted "
-        "on, where nothing proves that it hangs; twice that where it waits for what may end by itself",
+        "how long a suspicion that nothing proves lasts at least before it is acted on; twice that where the "
+        "wait may end by itself",
     )
-    longest_patience: float = setting(
-        1800.0, SECONDS, "the same at most, however much training since the last save a restart would lose"
-    )
+    longest_patience: float = setting(1800.0, SECONDS, "how long such a suspicion lasts at most")
     on_hang: Action = setting(
-        Action.RESTART, choice(Action), "what to do when a limit is passed; the stacks are recorded in each case"
+        Action.RESTART, choice(Action), "what to do about a hang; the stacks are recorded in each case"
     )
     capture_deadline: float = setting(5.0, SECONDS, "how long to wait for stacks before acting without them")
     stop_deadline: float = setting(60.0, SECONDS, "how long ranks may take to reach an agreed stop step and save")
     max_restarts: int = setting(
-        3, whole(0, 10_000), "how often the ranks may be restarted in one job, after crashes and hangs", "{restarts}"
+        3, whole(0, 10_000), "restarts of the ranks in one job, after crashes and hangs", "{restarts}"
     )
     max_no_progress: int = setting(
         3,
         whole(0, 10_000),
-        "end the job with exit code 93 after so many attempts in a row that got no further than earlier ones; 0: off",
+        "end the job with exit code 93 after so many attempts in a row that got no further; 0: off",
         "{attempts}",
     )
     straggler_detection: bool = setting(True, SWITCH, "score the ranks and name stragglers; off: nothing is scored")
     straggler_reference: ScoreReference = setting(
         ScoreReference.ROBUST,
         choice(ScoreReference),
-        "what decides which rank is a straggler: robust (middle of the peers, against the job's noise) or fastest (the "
-        "thresholds of nvidia-resiliency-ext); both are always computed",
+        "what decides which rank is a straggler: robust (middle of the peers) or fastest (the thresholds of "
+        "nvidia-resiliency-ext)",
     )
     straggler_slowdown: float = setting(
         0.05,
         SHARE,
-        "the part of each step that the others must wait for a rank before it is a straggler, written 5% or 0.05; with "
-        "the reference robust",
+        "the part of each step for which a straggler makes the others wait, 5% or 0.05; reference robust",
     )
     straggler_windows: int = setting(
-        5, whole(1, 20), "how many of the latest windows of steps are compared; with the reference robust", "{windows}"
+        5, whole(1, 20), "how many of the latest windows are compared; reference robust", "{windows}"
     )
-    straggler_windows_needed: int = setting(
-        3, whole(1, 20), "in how many of these windows a rank must be slow to be a straggler", "{windows}"
-    )
+    straggler_windows_needed: int = setting(3, whole(1, 20), "in how many of these a straggler is slow", "{windows}")
     straggler_alarms_per_day: float = setting(
         0.1,
         number(MORE_THAN_0, 1000.0, "a number above 0 and up to 1000"),
-        "false alarms a day that are acceptable for a job; the lower, the slower a rank must be before it is reported",
+        "acceptable false alarms a day; the lower, the slower a rank must be",
         "{a day}",
     )
     on_straggler: Action = setting(Action.LOG, choice(Action), "what to do about a straggler")
     calc_relative: bool = setting(True, SWITCH, "compute relative scores: a rank against the others")
     calc_individual: bool = setting(True, SWITCH, "compute individual scores: a rank against its own best")
-    relative_threshold: float = setting(
-        0.7, SCORE, "a relative score strictly below this makes a straggler; with the reference fastest"
-    )
+    relative_threshold: float = setting(0.7, SCORE, "a relative score below this makes a straggler; reference fastest")
     individual_threshold: float = setting(
-        0.7, SCORE, "an individual score strictly below this makes a straggler; with the reference fastest"
+        0.7, SCORE, "an individual score below this makes a straggler; reference fastest"
     )
     kernel_timings: KernelSource = setting(
         KernelSource.AUTO, choice(KernelSource), "where kernel timings come from: auto, cupti, kineto or off"
@@ -201,7 +191,7 @@ class Policy:
     num_gpu_perf_scores_to_print: int = setting(
         5,
         whole(0, 1_000),
-        "worst and best ranks in the report; 0: the report is logged only when a straggler is found",
+        "worst and best ranks in the report; 0: a report only where there are stragglers",
         "{ranks}",
     )
 
@@ -246,15 +236,13 @@ SHARES: Final = ("straggler_slowdown",)
 ACTION_MEANINGS: Final[Mapping[Action, str]] = {
     Action.LOG: "only recorded and shown; the ranks are left as they are",
     Action.CAPTURE: "the stacks of all ranks are stored in an incident; the ranks are left as they are",
-    Action.RESTART: (
-        "once the stacks are in, or after capture_deadline without them, the ranks are killed and start again"
-    ),
+    Action.RESTART: "once the stacks are in, or after capture_deadline, the ranks are killed and start again",
     Action.RESTART_EXCLUDING_NODE: (
-        "like restart, without the nodes of the culprits or those named; a spare takes each place if one waits"
+        "like restart, without the nodes of the culprits or those named; spares take their places"
     ),
     Action.SAVE_AND_STOP: (
-        "the ranks agree on a step within seconds, save there and end: no step is lost if they still make steps "
-        "and the script calls should_stop(), else they are ended after stop_deadline"
+        "the ranks agree on a step, save there and end, if they still make steps and the script calls "
+        "should_stop(); else they are ended after stop_deadline"
     ),
     Action.STOP: "the ranks are ended at once, without saving",
 }

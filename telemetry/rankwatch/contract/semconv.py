@@ -75,13 +75,13 @@ PROGRESS: Final = Metric(
     "rankwatch.progress",
     "gauge",
     "{event}",
-    "progress within the current step: sections finished and progress() calls since the last completed step",
+    "sections finished and progress() calls since the last completed step",
 )
 FIRST_ITERATION: Final = Metric(
     "rankwatch.iteration.first",
     "gauge",
     "{step}",
-    "the first step this process completed: where it resumed; absent where the script gives steps no numbers",
+    "the first step this process completed: where it resumed",
 )
 FIRST_ITERATION_AGE: Final = Metric(
     "rankwatch.iteration.first.age", "gauge", "s", "time since this process completed its first step"
@@ -90,41 +90,41 @@ SESSION_ENDED: Final = Metric(
     "rankwatch.session.ended", "gauge", "1", "1 in the last export of a process that shut down by itself"
 )
 SECTION_OPEN_DURATION: Final = Metric(
-    "rankwatch.section.open.duration", "gauge", "s", "one point for each section open now: how long it has been open"
+    "rankwatch.section.open.duration", "gauge", "s", "how long each section has been open"
 )
 SECTION_IDLE_DURATION: Final = Metric(
-    "rankwatch.section.idle.duration", "gauge", "s", "time since the last section closed, only while none is open"
+    "rankwatch.section.idle.duration", "gauge", "s", "time since the last section closed, while none is open"
 )
 SECTION_FIRST: Final = Metric(
     "rankwatch.section.first",
     "gauge",
     "1",
-    "1 for each section open now that this process has never finished before: it may compile, or load",
+    "1 for each open section that this process has never finished",
 )
 SECTION_LONGEST: Final = Metric(
     "rankwatch.section.longest",
     "gauge",
     "s",
-    "the longest stretch of a section without progress in this process: no section entered or left, outside the"
-    " sections inside it; its first run left out; sent when it grows, and once a minute",
+    "the longest stretch of a section without progress in this process, its first run left out; sent when it "
+    "grows, and once a minute",
 )
 SECTION_FIRST_DURATION: Final = Metric(
     "rankwatch.section.first.duration",
     "gauge",
     "s",
-    "the same of the first run of a section in this process; sent like the longest",
+    "the same of the first run",
 )
 SECTION_IDLE_LONGEST: Final = Metric(
     "rankwatch.section.idle.longest",
     "gauge",
     "s",
-    "the longest time between two sections outside all others in this process; sent like the longest",
+    "the longest time between two sections outside all others",
 )
 PROGRESS_AGE: Final = Metric(
     "rankwatch.progress.age",
     "gauge",
     "s",
-    "time since the last sign of progress: a section entered or left, a step completed, progress() called",
+    "time since a section was entered or left, a step completed, progress() called",
 )
 SECTION_DURATION: Final = Metric(
     "rankwatch.section.duration", "histogram", "s", "durations of the sections finished since the last export"
@@ -137,14 +137,13 @@ SCALAR: Final = Metric(
     "rankwatch.training.scalar",
     "gauge",
     "1",
-    "a value that the training script logged, by name: the mean since the last report; sent once, by rank 0 and the "
-    "last rank",
+    "a value that the script logged, by name: the mean since the last report; sent by rank 0 and the last rank",
 )
 SCALAR_NON_FINITE: Final = Metric(
     "rankwatch.training.scalar.non_finite",
     "counter",
     "{value}",
-    "logged values that were NaN or infinite, by name, and are in no mean",
+    "logged values that were NaN or infinite, by name",
 )
 SCALAR_STEP: Final = Metric(
     "rankwatch.training.scalar.step", "gauge", "{step}", "the last step that was given with logged values"
@@ -155,15 +154,14 @@ WINDOW_ITERATION: Final = Metric(
     "rankwatch.window.iteration",
     "gauge",
     "{step}",
-    "the step that closed a window of steps; its number is divisible by the stride, so it is the same on all ranks. "
-    "All metrics of a window are sent once, together",
+    "the step that closed a window of steps, the same on all ranks",
 )
 WINDOW_STEPS: Final = Metric("rankwatch.window.steps", "gauge", "{step}", "steps completed within the window")
 WINDOW_SECTION_DURATION: Final = Metric(
     "rankwatch.window.section.duration",
     "gauge",
     "s",
-    "a section's runs within the window, by statistic: median, tail (mean of the slower half), max, mean",
+    "a section's runs within the window: median, tail (mean of the slower half), max, mean",
 )
 WINDOW_SECTION_CALLS: Final = Metric(
     "rankwatch.window.section.calls", "gauge", "{call}", "how often a section was finished within the window"
@@ -172,56 +170,52 @@ STEP_PART: Final = Metric(
     "rankwatch.step.part",
     "gauge",
     "s",
-    "what the step that closed the window was spent on, by part: data, host, compute, communication. They add up to "
-    "the time from its beginning to the beginning of the next one",
+    "parts of the step that closed the window: data, host, compute, communication",
 )
 COLLECTIVE_DURATION: Final = Metric(
     "rankwatch.collective.duration",
     "gauge",
     "s",
-    "time this rank spent in the collectives of a process group in that step, by statistic: busy (their union), "
-    "exposed (the part of it that no computation covers), shortest (of one collective)",
+    "time in the collectives of a process group in that step: busy (their union), exposed (not covered by "
+    "computation), shortest (of one)",
 )
 COLLECTIVE_CALLS: Final = Metric(
-    "rankwatch.collective.calls", "gauge", "{call}", "collectives of a process group in that step"
+    "rankwatch.collective.calls", "gauge", "{call}", "collectives of the group in that step"
 )
 OPERATION_DURATION: Final = Metric(
     "rankwatch.collective.operation.duration",
     "gauge",
     "s",
-    "time of this rank's collectives of one operation and process group in that step, by statistic: total, shortest "
-    "(of the largest ones)",
+    "the same of one operation: total, shortest (of the largest ones)",
 )
 OPERATION_SIZE: Final = Metric(
     "rankwatch.collective.operation.size",
     "gauge",
     "By",
-    "what the same collectives moved, by statistic: bytes (all together), largest (of one), bus (the largest, times "
-    "the factor of the bus bandwidth); sizes as NCCL's tests count them, 0 where they are not known",
+    "what they moved, as NCCL's tests count it: bytes (all together), largest (of one), bus (times the factor of "
+    "the bus bandwidth); 0: not known",
 )
 OPERATION_CALLS: Final = Metric(
-    "rankwatch.collective.operation.calls", "gauge", "{call}", "collectives of one operation and group in that step"
+    "rankwatch.collective.operation.calls", "gauge", "{call}", "collectives of one operation in that step"
 )
 CPU_TIME: Final = Metric(
     "rankwatch.cpu.time",
     "gauge",
     "s",
-    "the training thread's own time for each step of the window, by statistic: used (on a CPU), waited (ready to run, "
-    "but without a CPU)",
+    "the training thread's time for each step: used (on a CPU), waited (ready to run, without a CPU)",
 )
 KERNEL_DURATION: Final = Metric(
     "rankwatch.kernel.duration",
     "gauge",
     "s",
-    "one kernel (name and launch shape; on the CPU an operator and its input shapes) over the last report, by "
-    "statistic: min, median, tail, max, mean, stddev",
+    "one kernel (on the CPU: operator) over the last report: min, median, tail, max, mean, stddev",
 )
 KERNEL_CALLS: Final = Metric("rankwatch.kernel.calls", "gauge", "{call}", "calls of a kernel in the same report")
 KERNEL_SOURCE: Final = Metric(
     "rankwatch.kernel.source",
     "gauge",
     "1",
-    "1 for the source of kernel timings in use (cupti, kineto-cuda, kineto-cpu, none); with it, why it is not another",
+    "1 for the source of kernel timings in use (cupti, kineto-cuda, kineto-cpu, none), and why it is not another",
 )
 
 # Devices (OpenTelemetry's hw.* names) -------------------------------------------------------------------------------

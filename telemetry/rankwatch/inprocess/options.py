@@ -30,9 +30,7 @@ class WrapperOptions:
     hard_timeout: float = _option(90.0, "time without progress after which the process is killed from outside", "s")
     heartbeat_interval: float = _option(30.0, "time between two heartbeats of a rank", "s")
     heartbeat_timeout: float = _option(60.0, "time without a heartbeat after which a rank is lost", "s")
-    barrier_timeout: float = _option(
-        120.0, "how long a restart waits for all ranks to leave the function and clean up", "s"
-    )
+    barrier_timeout: float = _option(120.0, "how long a restart waits for all ranks to leave the function", "s")
     completion_timeout: float = _option(120.0, "how long a finished rank waits for the others to finish", "s")
     monitor_thread_interval: float = _option(1.0, "check interval of the monitor thread", "s")
     monitor_process_interval: float = _option(1.0, "check interval of the watchdog process", "s")
@@ -54,9 +52,7 @@ class WrapperOptions:
     initialize: Callback | None = _option(None, "called before each iteration, including the first")
     abort: Callback | None = _option(None, "called by the monitor thread, before the process groups are aborted")
     finalize: Callback | None = _option(None, "called after the function was left, before the health check")
-    health_check: Callback | None = _option(
-        None, "raises if this rank may not continue; called before each iteration and after each interruption"
-    )
+    health_check: Callback | None = _option(None, "raises if this rank may not continue")
     completion: Callback | None = _option(None, "called when all active ranks have finished")
     terminate: Callback | None = _option(None, "called when this rank is excluded or leaves")
     rank_assignment: Assign | None = _option(

@@ -129,13 +129,16 @@ class Slots:
     def create(cls, path: Path) -> Slots:
         """Create or truncate the file. Use a memory file system: a store to a page under write-back may block.
 
+        Its pages are taken at once: where other users have filled the file system, the kernel kills whoever first
+        touches a page for which there is no room, the rank or its launcher.
+
         Raises:
-            OSError: the file cannot be made.
+            OSError: the file cannot be made, or there is no room.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(fd, SIZE)
+            os.posix_fallocate(fd, 0, SIZE)
             return cls(mmap.mmap(fd, SIZE), path)
         finally:
             os.close(fd)

@@ -34,13 +34,14 @@ def test_only_who_stands_in_a_collective_is_asked(
 ) -> None:
     calls: list[Path] = []
 
-    def of_rank(path: Path, until: float) -> tuple[Collective, ...]:
+    def of_rank(path: Path, until: float, owner: int) -> tuple[Collective, ...]:
+        assert owner == 1000
         assert until < time.monotonic() + 2 * collect.CONTROL_PLANE_SECONDS
         calls.append(path)
         return KNOWN
 
     monkeypatch.setattr(collectives, "of_rank", of_rank)
-    rank = Rank(100, "job", 0, 4, 0, 4, dumps=str(tmp_path / "none"), control_plane=socket)
+    rank = Rank(100, "job", 0, 4, 0, 4, dumps=str(tmp_path / "none"), control_plane=socket, user=1000)
     watched = collect._Watched(rank, None, shown.stack)  # type: ignore[attr-defined]
     assert collect._collectives(watched) == (KNOWN if asked else ())
     assert calls == ([Path(socket)] if asked else [])

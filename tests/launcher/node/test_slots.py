@@ -97,8 +97,8 @@ def test_after_close_nothing_is_touched(node: NodeSlots, tmp_path: Path) -> None
 
 def test_the_folder_is_private_and_keeps_one_attempt(tmp_path: Path) -> None:
     folder = SlotsFolder(tmp_path)
-    first = folder.attempt(1)
-    second = folder.attempt(2)
+    first = folder.attempt(1, 1)
+    second = folder.attempt(2, 1)
     assert folder.path.stat().st_mode & 0o777 == 0o700
     assert not first.exists()
     assert second.stat().st_mode & 0o777 == 0o700
@@ -109,7 +109,7 @@ def test_the_folder_is_private_and_keeps_one_attempt(tmp_path: Path) -> None:
 def test_a_launcher_s_folder_that_has_vanished_is_made_again(tmp_path: Path) -> None:
     folder = SlotsFolder(tmp_path)
     shutil.rmtree(folder.path)
-    made = folder.attempt(2)
+    made = folder.attempt(2, 1)
     assert made.is_dir()
     assert made.stat().st_mode & 0o777 == folder.path.stat().st_mode & 0o777 == 0o700
     folder.remove()
@@ -122,7 +122,7 @@ def test_another_file_system_is_used_when_this_one_is_gone(tmp_path: Path, monke
     folder = SlotsFolder(memory)
     shutil.rmtree(memory)
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    made = folder.attempt(2)
+    made = folder.attempt(2, 1)
     assert made.is_dir()
     assert temporary in made.parents
     folder.remove()
@@ -131,14 +131,14 @@ def test_another_file_system_is_used_when_this_one_is_gone(tmp_path: Path, monke
 
 def test_folders_of_launchers_that_were_killed_are_removed_and_those_of_live_ones_stay(tmp_path: Path) -> None:
     dead = SlotsFolder(tmp_path)
-    dead.attempt(1)
+    dead.attempt(1, 1)
     os.close(dead._lock)  # as the kernel does when the process is killed
     dead._lock = -1
     live = SlotsFolder(tmp_path)
     assert not dead.path.exists()
-    live.attempt(1)
+    live.attempt(1, 1)
     shutil.rmtree(live.path)
-    live.attempt(2)
+    live.attempt(2, 1)
     foreign = tmp_path / "rankwatch-doctor-1"
     foreign.mkdir()
     (foreign / "probe").touch()

@@ -150,6 +150,17 @@ def test_an_answer_that_would_take_all_memory_or_time_is_refused() -> None:
         report(json_answer([json_rank(0, 1, **most), json_rank(1, 2)]))
     with pytest.raises(ValueError, match=f"more than {MAX_VALUES} values"):
         report('{"communicators": [' + "{}," * MAX_VALUES + "{}]}")
+    kinds = (f"  Communicator ranks have different Kind{number} operation counts\n" for number in range(MAX_KINDS + 1))
+    with pytest.raises(ValueError, match="kinds of operations"):
+        report("NCCL version 2.27.3\n#0-0 (abc) MISMATCH\n" + "".join(kinds))
+
+
+def test_ranks_of_one_failure_that_the_text_lists_in_several_places_are_all_listed() -> None:
+    ranks = [f"  Rank {n} -- GPU 0 managed by process {n} on node ten\n" for n in range(4)]
+    several = "  2 ranks reported System error\n"
+    found = report("NCCL version 2.27.3\n#0-0 (abc) ERROR\n" + "".join([several, *ranks[:2], several, *ranks[2:]]))
+    failure = found.communicators[0].failures[0]
+    assert (failure.ranks, [each.member for each in failure.members]) == (4, [0, 1, 2, 3])
 
 
 def test_names_in_an_answer_are_cut_and_obey_no_terminal() -> None:

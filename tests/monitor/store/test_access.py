@@ -64,6 +64,11 @@ def test_monitors_on_one_database_see_each_others_changes(
     asyncio.run(there.revoke("team-a"))
     asyncio.run(here.load())
     assert here.find(secret) is None
+    secret = asyncio.run(there.create("team-b", "read", [], "control"))
+    with pytest.raises(ValueError, match="there is a token 'team-b'"):
+        asyncio.run(here.create("team-b", "ingest", [], "control"))
+    asyncio.run(there.load())
+    assert there.find(secret) is not None
 
 
 def test_a_token_that_cannot_be_stored_is_not_made(place: Place, store: Repository) -> None:

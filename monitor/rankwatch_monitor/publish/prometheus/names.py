@@ -26,19 +26,19 @@ JOB_STATE_ENTERED: Final = Family(
     "rankwatch_job_state_entered_total",
     "counter",
     ("job", "state"),
-    "times that a job entered a state since the monitor watches it; also states that ended before a scrape",
+    "times that a job entered a state",
 )
 JOB_REASON: Final = Family(
     "rankwatch_job_reason",
     "gauge",
     ("job", "state", "reason"),
-    "1 with the reason of a job's state, as on the page and in the log; none without a reason",
+    "1 with the reason of a job's state",
 )
 JOB_LAST_HEARD: Final = Family(
     "rankwatch_job_last_heard_timestamp_seconds",
     "gauge",
     ("job",),
-    "time of the last report of a job's ranks or launchers, in unix seconds",
+    "last report of a job's ranks or launchers, unix seconds",
 )
 JOB_INSTRUMENTED: Final = Family(
     "rankwatch_job_instrumented",
@@ -53,7 +53,7 @@ JOB_NODES_FAILING: Final = Family(
     "rankwatch_job_nodes_failing_check",
     "gauge",
     ("job", "check"),
-    "launchers of a job whose node fails a check, so that it takes no part, by the check's name",
+    "launchers whose node fails a check and takes no part",
 )
 JOB_ATTEMPT: Final = Family("rankwatch_job_attempt", "gauge", ("job",), "number of the current attempt")
 JOB_STALE_REPORTS: Final = Family(
@@ -69,14 +69,13 @@ GOODPUT: Final = Family(
     "rankwatch_goodput_ratio",
     "gauge",
     ("job",),
-    "part of a job's life in steps that were kept, less the waiting for slow ranks",
+    "part of a job's life in steps that were kept",
 )
 JOB_TIME: Final = Family(
     "rankwatch_job_time_seconds_total",
     "counter",
     ("job", "bucket"),
-    "a job's time by what it was spent on, counted once that is known; lost steps as they are done again, those that "
-    "never are stay productive here and are lost in rankwatch_goodput_ratio",
+    "a job's time by what it was spent on, counted once that is known; lost steps as they are done again",
 )
 JOB_LOGGED: Final = Family(
     "rankwatch_job_logged_value", "gauge", ("job", "name"), "the last value of a name the training script logs"
@@ -85,8 +84,7 @@ JOB_LOGGED_NON_FINITE: Final = Family(
     "rankwatch_job_logged_non_finite_total",
     "counter",
     ("job", "name"),
-    "values of a name the training script logs that were NaN or infinite, which rankwatch_job_logged_value leaves "
-    "out; at most 32 names of a job, 0 for those that were always finite",
+    "logged values that were NaN or infinite; at most 32 names of a job",
 )
 INCIDENTS: Final = Family(
     "rankwatch_incidents_total", "counter", ("job", "kind"), "incidents opened, by kind of verdict"
@@ -98,14 +96,13 @@ INCIDENT_OPENED: Final = Family(
     "rankwatch_incident_opened_timestamp_seconds",
     "gauge",
     ("job", "incident", "kind", "rank", "host", "class", "reason", "outcome"),
-    "when each of the 10 latest confirmed incidents of a job opened, in unix seconds; rank, host and class of the "
-    'first culprit, and the outcome, which is "open" until the incident is closed',
+    'when each of the 10 latest confirmed incidents opened, unix seconds; the outcome is "open" until it is closed',
 )
 INCIDENT_SECONDS: Final = Family(
     "rankwatch_incident_seconds",
     "gauge",
     ("job", "incident"),
-    "what each of the same incidents that is closed cost: from the fault to the first new step, and the lost steps",
+    "what each of these cost: from the fault to the first new step, and the lost steps",
 )
 CULPRIT: Final = Family(
     "rankwatch_culprit",
@@ -117,30 +114,28 @@ ACTION_WITHHELD: Final = Family(
     "rankwatch_action_withheld",
     "gauge",
     ("job", "wanted", "reason"),
-    "1 while the policy wants something acted on and it is not, and why: a cap, observe-only, no launcher",
+    "1 while the policy wants an action and it is not taken, and why",
 )
 GPU_SCORE: Final = Family(
     "rankwatch_gpu_score",
     "gauge",
     ("job", "score", "aggregation"),
-    "kernel timings against a reference, 1 is as fast: score is relative (fastest rank), individual (the rank's own "
-    "best) or robust (middle of its peers); min, median and max over the ranks",
+    "kernel timings against a reference: relative (fastest rank), individual (own best) or robust (middle of the "
+    "peers); 1 is as fast",
 )
 RANK_SCORE: Final = Family(
     "rankwatch_rank_gpu_score",
     "gauge",
     ("job", "rank", "host", "score"),
-    "the same, of the 5 worst ranks by each score",
+    "the same of the 5 worst ranks",
 )
 RANK_LATENESS: Final = Family(
     "rankwatch_rank_lateness_seconds",
     "gauge",
     ("job", "rank", "host"),
-    "time in each step for which the others wait for a rank, of the 5 latest; never negative",
+    "time in each step for which the others wait for a rank, of the 5 latest",
 )
-SCORED_RANKS: Final = Family(
-    "rankwatch_scored_ranks", "gauge", ("job", "score"), "ranks that have a GPU score; the others have no timings"
-)
+SCORED_RANKS: Final = Family("rankwatch_scored_ranks", "gauge", ("job", "score"), "ranks that have a GPU score")
 SCORING_SECONDS: Final = Family(
     "rankwatch_scoring_seconds", "gauge", ("job",), "how long computing the last scores took"
 )
@@ -155,14 +150,14 @@ STRAGGLER_COST: Final = Family(
     "rankwatch_straggler_cost_gpu_seconds_total",
     "counter",
     ("job",),
-    "GPU time that ranks spent waiting for stragglers; shown in GPU-hours elsewhere",
+    "GPU time that ranks spent waiting for stragglers",
 )
 JOB_VERDICT: Final = Family(
     "rankwatch_job_verdict",
     "gauge",
     ("job", "verdict"),
-    "1 for the diagnosis of the time a job loses, 0 for the others: healthy, suspected, worker, stage, workload, link, "
-    "unexplained, no_step; healthy is 0 while a job hangs, recovers or is lost, and once it failed or was stopped",
+    "1 for the diagnosis of the time a job loses, 0 for the others; never healthy while a job hangs, recovers or "
+    "is lost, or once it failed",
 )
 STEP_SECONDS: Final = Family(
     "rankwatch_step_seconds", "gauge", ("job",), "time of a step in the last window, median over the ranks"
@@ -171,26 +166,25 @@ COMMUNICATION_BANDWIDTH: Final = Family(
     "rankwatch_communication_bandwidth_bytes_per_second",
     "gauge",
     ("job", "kind", "operation", "aggregation"),
-    "bus bandwidth of collectives, by the kind of process group (its name without numbers, at most 16) and operation: "
-    "min, median and max over the groups",
+    "bus bandwidth by the kind of process group (its name without numbers) and operation",
 )
 GROUP_BANDWIDTH: Final = Family(
     "rankwatch_group_bandwidth_bytes_per_second",
     "gauge",
     ("job", "group", "operation"),
-    "bus bandwidth of the 5 process groups that move least of what is usual for them",
+    "the same of the 5 process groups that are slowest beside what is usual",
 )
 GROUP_BANDWIDTH_RATIO: Final = Family(
     "rankwatch_group_bandwidth_ratio",
     "gauge",
     ("job", "group", "operation"),
-    "the same over what is usual: the median of the group's peers, or its own best where it has too few",
+    "over what is usual: the median of the group's peers, or its own best",
 )
 STEP_PART_SECONDS: Final = Family(
     "rankwatch_step_part_seconds",
     "gauge",
     ("job", "part"),
-    "what a step's time went into, median over the ranks: data, host, compute, communication",
+    "parts of a step's time, median over the ranks",
 )
 KERNEL_SOURCE_RANKS: Final = Family(
     "rankwatch_kernel_source_ranks", "gauge", ("job", "source"), "ranks by where their kernel timings come from"
@@ -228,13 +222,13 @@ STORE_LOST: Final = Family(
     "rankwatch_store_rows_lost_total",
     "counter",
     (),
-    "rows that will never be written: the database stayed away until too many waited, is damaged, or a row is at fault",
+    "rows that will never be written",
 )
 STORE_FENCED: Final = Family(
     "rankwatch_store_rows_fenced_total",
     "counter",
     (),
-    "rows that were not written, since another monitor owns their job by now",
+    "rows not written, since another monitor owns their job",
 )
 
 TICK_AGE: Final = Family(
@@ -245,18 +239,15 @@ TICK_AGE: Final = Family(
 )
 JOBS_NOT_JUDGED: Final = Family("rankwatch_jobs_not_judged", "gauge", (), "jobs whose last evaluation failed")
 PUBLISH_ERRORS: Final = Family(
-    "rankwatch_publish_errors_total", "counter", ("publisher",), "what could not be published elsewhere, as to W&B"
+    "rankwatch_publish_errors_total", "counter", ("publisher",), "what could not be published elsewhere"
 )
 WEBHOOK_MESSAGES: Final = Family(
     "rankwatch_webhook_messages_total",
     "counter",
     ("outcome",),
-    "messages to webhooks that need no more delivery: delivered, given_up (refused, or too old), dropped (too many "
-    "waited)",
+    "webhook messages: delivered, given_up (refused, or too old), dropped (too many waited)",
 )
-WEBHOOK_WAITING: Final = Family(
-    "rankwatch_webhook_messages_waiting", "gauge", (), "messages to webhooks that are not delivered yet"
-)
+WEBHOOK_WAITING: Final = Family("rankwatch_webhook_messages_waiting", "gauge", (), "webhook messages that wait")
 FROM_PUBLISHERS: Final = (
     PUBLISH_ERRORS,
     WEBHOOK_MESSAGES,

@@ -59,7 +59,7 @@ METRICS: Final = (
     Metric(f"{PREFIX}lateness_max", "s", "of each step, for which the others wait for the latest rank"),
     Metric(f"{PREFIX}steps_per_second", "{step}/s", "speed of the job; 0 while no step completes"),
     Metric(f"{PREFIX}step_seconds", "s", "time of a step in the last window, median over ranks; while the job runs"),
-    Metric(f"{PREFIX}goodput", "1", "part of the job's life that was spent on steps that were kept"),
+    Metric(f"{PREFIX}goodput", "1", "part of the job's life in steps that were kept"),
     Metric(f"{PREFIX}attempt", "{attempt}", "number of the attempt that runs"),
     Metric(f"{PREFIX}restarts", "{restart}", "restarts of the ranks within the job"),
     Metric(f"{PREFIX}open_incidents", "{incident}", "0 or 1"),

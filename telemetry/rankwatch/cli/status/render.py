@@ -198,7 +198,7 @@ def _verdict(job: Json) -> Cell:
 def state_lines(job: Json, terminal: Terminal, now: float) -> list[str]:
     """State of one job in a sentence and a row of figures, and what a person should do."""
     name = job["id"] if job["name"] == job["id"] else f"{job['name']} ({job['id']})"
-    word = terminal.paint(job["state"].upper(), state_style(job["state"]))
+    word = terminal.paint(printable(job["state"].upper()), state_style(job["state"]))
     lines = [f"JOB {terminal.paint(printable(name), 'bold')} is {word}"]
     lines += terminal.wrapped(job["title"], "  ", reason_style(job))
     if row := verdict_row(job, now):
