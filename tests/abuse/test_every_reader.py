@@ -88,6 +88,7 @@ APART: Final = {
     "prewarm/child.py": "the launcher's end of a pair of sockets that nobody else has",
     "profiling/kineto.py": "torch in the same process",
     "rerun/checkpoint.py": "a checkpoint that the script has loaded",
+    "stacks/sockets.py": "the kernel",
     "stacks/waits.py": "memory of a rank, whose size is known",
     "tcp.py": "the kernel",
 }

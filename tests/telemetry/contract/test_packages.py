@@ -26,9 +26,9 @@ from rankwatch.contract.peers import waits_for_peers
         ("C:\\venv\\Lib\\site-packages\\torch\\cuda\\__init__.py", "torch"),
         ("/usr/lib/python3.11/threading.py", "python"),
         ("<frozen runpy>", "python"),
-        ("/home/ada/torch/train.py", ""),
-        ("/home/ada/wandb/train.py", ""),
-        ("/home/ada/rankwatch/train.py", ""),
+        ("/srv/ada/torch/train.py", ""),
+        ("/srv/ada/wandb/train.py", ""),
+        ("/srv/ada/rankwatch/train.py", ""),
         ("<string>", ""),
     ],
 )
@@ -37,7 +37,7 @@ def test_a_file_is_of_what_is_installed_or_of_the_script(path: str, package: str
 
 
 def test_a_function_of_a_user_in_a_folder_called_torch_waits_for_no_peers() -> None:
-    assert not waits_for_peers((Frame("wait", "/home/ada/torch/train.py", 3),))
+    assert not waits_for_peers((Frame("wait", "/srv/ada/torch/train.py", 3),))
 
 
 def test_what_is_in_the_packages_is_known() -> None:
