@@ -52,7 +52,7 @@ def test_only_a_process_that_can_run_holds_its_gil(process: int, named: bool) ->
     columns.process_R[:] = (ALIVE, ALIVE, process, ALIVE)
     columns.liveness_tick_R[2] = columns.last_heard_R[2] - 4.0
     verdicts = Verdicts.of([Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)])
-    holding = [c.rank for c in blame(columns, verdicts, ()).culprits if c.kind is CulpritClass.GIL_HELD]
+    holding = [c.rank for c in blame(columns, verdicts, Stacks()).culprits if c.kind is CulpritClass.GIL_HELD]
     assert holding == ([2] if named else [])
 
 
@@ -65,7 +65,7 @@ def test_ranks_that_all_lost_their_tick_at_once_were_suspended(ranks: tuple[int,
     for rank in ranks:
         columns.liveness_tick_R[rank] -= 60.0
     verdicts = Verdicts.of([Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)])
-    holding = [c.rank for c in blame(columns, verdicts, ()).culprits if c.kind is CulpritClass.GIL_HELD]
+    holding = [c.rank for c in blame(columns, verdicts, Stacks()).culprits if c.kind is CulpritClass.GIL_HELD]
     assert holding == named
 
 
@@ -74,7 +74,7 @@ def test_the_first_rank_past_a_limit_that_ranks_do_not_know_is_not_named(source:
     scene = Scene(launchers=False).run(10).stall()
     scene.job.columns.last_progress_R[:] = scene.job.columns.last_heartbeat_R[:] = scene.now - 59.9
     verdict = Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 60.0, 60.2, scene.now - 60.2, source)
-    assert [c.rank for c in blame(scene.job.columns, Verdicts.of([verdict]), ()).culprits] == named
+    assert [c.rank for c in blame(scene.job.columns, Verdicts.of([verdict]), Stacks()).culprits] == named
 
 
 @pytest.mark.parametrize("fault", ["stop", "hold_gil"])
@@ -123,7 +123,7 @@ def test_without_stacks_only_a_minority_is_behind(iterations: tuple[int, ...], n
     verdicts = Verdicts.of(
         [Verdict(VerdictKind.SECTION_OVERRUN, r, "step", 10.0, 11.0, scene.now - 11.0) for r in range(4)]
     )
-    assert [culprit.rank for culprit in blame(columns, verdicts, ()).culprits] == named
+    assert [culprit.rank for culprit in blame(columns, verdicts, Stacks()).culprits] == named
 
 
 def test_a_rank_that_left_with_code_0_is_named_when_all_others_wait() -> None:
@@ -152,7 +152,7 @@ def test_a_report_from_before_the_hang_makes_no_culprit_while_reports_are_refuse
     columns.last_update_R[:] = (now, now - 20.0, now, now)
     columns.last_progress_R[:] = (now - 11.0, now - 21.0, now - 10.0, now - 10.0)
     verdicts = Verdicts.of([Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, now - 11.0)])
-    culprits = blame(columns, verdicts, (), shed=shed).culprits
+    culprits = blame(columns, verdicts, Stacks(), shed=shed).culprits
     assert [c.rank for c in culprits] == [named]
     if shed:
         assert culprits[0].reason == "it is 1 step behind, and the 2 other ranks wait for it"
@@ -178,13 +178,13 @@ def test_the_first_whose_report_is_taken_are_not_blamed_while_those_of_others_ar
 ) -> None:
     scene = Scene(launchers=False).run(30).stall().run(9)
     verdicts = Verdicts.of([Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)])
-    assert [c.rank for c in blame(scene.job.columns, verdicts, (), shed=shed).culprits] == named
+    assert [c.rank for c in blame(scene.job.columns, verdicts, Stacks(), shed=shed).culprits] == named
 
 
 def test_a_rank_past_its_limit_is_blamed_while_reports_are_refused_if_the_others_go_on() -> None:
     scene = Scene(launchers=False, reports_durations=True).run(30)
     verdicts = Verdicts.of([Verdict(VerdictKind.SECTION_OVERRUN, 0, "step", 10.0, 11.0, scene.now - 11.0)])
-    assert [c.rank for c in blame(scene.job.columns, verdicts, (), shed=True).culprits] == [0]
+    assert [c.rank for c in blame(scene.job.columns, verdicts, Stacks(), shed=True).culprits] == [0]
 
 
 def test_a_symmetric_stall_names_no_rank_and_states_why() -> None:
@@ -229,16 +229,16 @@ def test_ranks_that_entered_the_next_step_a_moment_before_another_left_the_last_
         [Verdict(VerdictKind.SECTION_OVERRUN, rank, "step", 3.0, 3.0, now - 3.0) for rank in (1, 2, 3)]
     )
     columns.last_progress_R[0] = now - 2.99
-    assert blame(columns, verdicts, ()).culprits == ()
+    assert blame(columns, verdicts, Stacks()).culprits == ()
     columns.last_progress_R[0] = now - 0.5
-    assert [culprit.rank for culprit in blame(columns, verdicts, ()).culprits] == [1, 2, 3], "rank 0 goes on"
+    assert [culprit.rank for culprit in blame(columns, verdicts, Stacks()).culprits] == [1, 2, 3], "rank 0 goes on"
 
 
 def test_in_a_stalled_job_the_last_step_that_began_blames_no_rank() -> None:
     columns, now = Scene(reports_durations=True).run(40).job.columns, 2_000_000.0
     columns.progress_R[3] -= 1
     verdicts = Verdicts.of([Verdict(VerdictKind.STALLED, rank, None, 60.0, 60.0, now - 60.0) for rank in range(4)])
-    assert blame(columns, verdicts, (), capturing=True).culprits == ()
+    assert blame(columns, verdicts, Stacks(), capturing=True).culprits == ()
 
 
 def test_a_rank_alone_past_its_limit_is_named_although_all_count_alike() -> None:
@@ -368,7 +368,7 @@ def taken(*stands: tuple[Frame, ...], numbers: Sequence[int] = (), waiting: int 
 
 
 def blamed(columns: RankColumns, verdicts: Verdicts, stacks: Stacks, without_stacks: Sequence[str] = ()) -> Blame:
-    return blame(columns, verdicts, stacks.groups(), progress=stacks.group_progress(), without_stacks=without_stacks)
+    return blame(columns, verdicts, stacks, without_stacks=without_stacks)
 
 
 # Collectives ----------------------------------------------------------------------------------------------------------
