@@ -14,6 +14,7 @@ from rankwatch_launcher.coordination.decisions import RestartBudget
 from rankwatch_launcher.coordination.links import Connections, links_with_carrier, own_connections
 from rankwatch_launcher.coordination.membership import (
     HOST,
+    Loss,
     Member,
     MembershipRules,
     NodeProgress,
@@ -35,8 +36,8 @@ class LauncherCalls(NamedTuple):
 
     budget: Callable[[], RestartBudget]
     progress: Callable[[], NodeProgress]
-    on_lost: Callable[[Member, int, str], None]
-    """A node was declared lost: which, in which attempt, and why."""
+    on_lost: Callable[[Loss, int], None]
+    """A node was declared lost, in which attempt."""
     on_store_timeout: Callable[[float, frozenset[str]], None]
     """Called from a separate thread when the store has not responded for the node timeout and no rank here has
     completed anything: with the seconds, and this host's network links that went down."""

@@ -29,7 +29,7 @@ from rankwatch.contract.policy import Policy
 from rankwatch.faults.spec import VARIABLE
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.coordination.decisions import RestartBudget, StopRequest
-from rankwatch_launcher.coordination.membership import Member, MembershipRules, Place
+from rankwatch_launcher.coordination.membership import Loss, Member, MembershipRules, Place
 from rankwatch_launcher.coordination.rendezvous import Interrupted, Rendezvous
 from rankwatch_launcher.coordination.service import LauncherCalls, MembershipService
 from rankwatch_launcher.core import attempt_end
@@ -274,7 +274,7 @@ class Launch:
             launcher.outcome = replace(launcher.outcome, **job_record(self.rendezvous, self.files))
         launcher.outcome = outcome = replace(launcher.outcome, job_id=self.discovery.job_id)
         kind = END_EVENTS[outcome.state]
-        self.session.report(kind, outcome.reason, cause=outcome.cause, no_restart=outcome.no_restart)
+        self.session.report(kind, outcome.reason, **outcome.failure())
         if outcome.state == FINISHED:
             self.session.learned_limits.finish()
         write_finished_flag(outcome, options.finished_flag, complete_on_success=options.complete_on_success)
@@ -331,9 +331,9 @@ class Launch:
             expected = Attendance(config.min_nodes, config.max_nodes + options.spares, rules.last_call, longest)
             self.rendezvous.before_joining = partial(measure_pairs, config.run_id, me, expected, self.gate)
 
-        def on_lost(member: Member, attempt: int, reason: str) -> None:
-            logger.warning("%s", reason)
-            session.report(ProcessEventKind.NODE_LOST, reason, lost_node=member.node, attempt=attempt)
+        def on_lost(loss: Loss, attempt: int) -> None:
+            logger.warning("%s", loss.text)
+            session.report(ProcessEventKind.NODE_LOST, loss.why, lost_node=loss.member.node, attempt=attempt)
 
         def make(store: torch_compat.Store, holds_store: bool) -> MembershipService:
             return MembershipService(

@@ -120,7 +120,7 @@ def _known_slow(job: Job, straggler: Straggler) -> KnownSlow:
     )
     if found is None:
         return known
-    gpu = found.gpu.removeprefix("its ")
+    gpu = "GPU" if found.local_rank < 0 else found.gpu
     return known._replace(gpu=gpu, throttling=found.reasons, throttled_since=found.since)
 
 
