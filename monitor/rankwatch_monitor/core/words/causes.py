@@ -126,7 +126,7 @@ def predicate(cause: Cause, when: When = When.NOW, *, short: bool = False) -> Pa
         case NcclBehind():
             return _nccl_behind(cause, v, short=short)
         case NcclUnreachable(dead):
-            return (f"{v.does} not answer NCCL", " and is considered dead by it" if dead else "")
+            return (f"{v.does} not answer NCCL", f" and {v.is_} considered dead by it" if dead else "")
         case PastLimit(others):
             if others == "within":
                 return (f"{v.be} past its limit", f", and the other ranks {v.are} not")
@@ -153,9 +153,10 @@ def _nccl_behind(cause: NcclBehind, v: Tense, *, short: bool) -> Parts:
     own = ", ".join(launched(each.own, each.kind) for each in cause.kinds)
     most = ", ".join(launched(each.others, each.kind) for each in cause.kinds)
     where = "" if short else f" of NCCL's communicator {cause.communicator}"
+    have = "have" if cause.ranks > 1 and v is not When.PAST.value else v.has
     return (
         f"{v.has} launched {own}{where}",
-        f", where {count(cause.ranks, 'rank')} {'has' if cause.ranks == 1 else 'have'} launched {most}",
+        f", where {count(cause.ranks, 'rank')} {have} launched {most}",
         "" if short else ", by NCCL's own count",
     )
 
