@@ -23,6 +23,7 @@ from rankwatch_launcher.coordination import store as store_module
 from rankwatch_launcher.coordination.decisions import RESTART, AttemptDecision, RestartBudget, StepRange
 from rankwatch_launcher.coordination.membership import (
     LOOP_SECONDS,
+    Loss,
     Member,
     MembershipRules,
     NodeProgress,
@@ -30,7 +31,7 @@ from rankwatch_launcher.coordination.membership import (
     poll_seconds,
 )
 from rankwatch_launcher.coordination.rendezvous import Rendezvous, RendezvousParameters
-from rankwatch_launcher.coordination.service import MembershipService
+from rankwatch_launcher.coordination.service import LauncherCalls, MembershipService
 from rankwatch_launcher.torch_compat import PrefixStore, Store, TCPStore
 
 T = TypeVar("T", bound=MembershipService)
@@ -100,7 +101,7 @@ class Connected(Rendezvous):
 
 
 def make_service(
-    kind: type[T], store: Store, number: int, rules: MembershipRules, on_lost: Callable[[Member, int, str], None]
+    kind: type[T], store: Store, number: int, rules: MembershipRules, on_lost: Callable[[Loss, int], None]
 ) -> T:
     """The membership of one launcher."""
     return kind(
@@ -108,10 +109,12 @@ def make_service(
         RUN_ID,
         Member(node_name(number), node_name(number).partition("_")[0], 8),
         rules,
-        budget=lambda: BUDGET,
-        progress=lambda: NodeProgress(StepRange(0, int(time.monotonic() * 20)), 20.0, follows_stop_step=True),
-        on_lost=on_lost,
-        on_store_timeout=lambda: None,
+        LauncherCalls(
+            budget=lambda: BUDGET,
+            progress=lambda: NodeProgress(StepRange(0, int(time.monotonic() * 20)), 20.0, follows_stop_step=True),
+            on_lost=on_lost,
+            on_store_timeout=lambda *_: None,
+        ),
     )
 
 

@@ -130,7 +130,7 @@ def serve_coordinator(pipe: Connection, port: int, rules: MembershipRules) -> No
     connection = fleets.connect(port)
     rendezvous = fleets.Connected(port, rules, connection, time.sleep)
 
-    def on_lost(_member: Any, attempt: int, _reason: str) -> None:
+    def on_lost(_loss: Any, attempt: int) -> None:
         times.setdefault(("lost", attempt), time.monotonic())
         times["losses", attempt] = times.get(("losses", attempt), 0) + 1
 

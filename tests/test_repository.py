@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from xml.etree import ElementTree
@@ -100,6 +101,52 @@ def test_no_sentence_is_taken_apart_in_the_core() -> None:
     core = ROOT / "monitor/rankwatch_monitor/core"
     found = {str(path.relative_to(core)) for path in core.rglob("*.py") if re.search(r"^import re$", text(path), re.M)}
     assert found == set(FOREIGN_TEXT)
+
+
+LARGE_FUNCTIONS = {
+    "monitor/rankwatch_monitor/store/migrations/versions/v0001_baseline.py:upgrade",
+    "monitor/rankwatch_monitor/core/incident/state_machine.py:_write",
+    "monitor/rankwatch_monitor/core/job.py:Job.__init__",
+    "monitor/rankwatch_monitor/core/straggler/state.py:Performance._reset_attempt",
+    "monitor/rankwatch_monitor/service/monitor.py:Monitor.__init__",
+    "telemetry/rankwatch/faults/inject.py:simulate",
+    "telemetry/rankwatch/integrations/lightning/stragglers.py:StragglerDetectionCallback.__init__",
+    "telemetry/rankwatch/rerun/state_machine.py:RerunStateMachine.__init__",
+    "telemetry/rankwatch/session.py:init",
+}
+"""Docs/adr/0015 has the reason of each."""
+LONGEST, WIDEST = 60, 7
+
+
+def functions(inside: ast.AST, scope: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for node in ast.iter_child_nodes(inside):
+        name = f"{scope}{node.name}" if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) else ""
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield name, node
+        yield from functions(node, f"{name}." if name else scope)
+
+
+def is_large(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    def lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[int]:
+        return set(range(min(each.lineno for each in (node, *node.decorator_list)), (node.end_lineno or 0) + 1))
+
+    nested = [lines(node) for _, node in functions(function)]
+    own = set(range(function.lineno, (function.end_lineno or 0) + 1)).difference(*nested)
+    given = function.args
+    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    width = len(names) - (names[:1] in (["self"], ["cls"])) + (given.vararg is not None) + (given.kwarg is not None)
+    return len(own) > LONGEST or width > WIDEST
+
+
+def test_every_function_is_small_or_has_a_reason() -> None:
+    found = {
+        f"{path.relative_to(ROOT)}:{name}"
+        for path in named(".py")
+        if str(path.relative_to(ROOT)).startswith(("telemetry/", "monitor/", "launcher/"))
+        for name, function in functions(ast.parse(text(path)))
+        if is_large(function)
+    }
+    assert found == LARGE_FUNCTIONS
 
 
 def test_the_lock_file_leaves_the_registry_to_the_machine() -> None:

@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rankwatch.contract import env as environment
 from rankwatch.contract.files import read_file, replace_file
@@ -64,15 +64,21 @@ class Outcome:
     restarts: int = 0
     """Counted restarts."""
     cause: str = ""
-    """Of a failure: what happened, the beginning of ``reason``; empty: there is no more to it than ``reason``."""
+    """Of a failure: what happened; empty: not stated apart from ``reason``."""
     no_restart: str = ""
     """Of a failure: why no restart followed, a :class:`~rankwatch.contract.enums.NoRestart`; empty: not stated."""
+    why_none: str = ""
+    """The same as a clause."""
     agreed: bool = False
     """Of a stop: all ranks left after the step that was agreed on, and so have saved. Else they only exited."""
     complete: bool = False
     """A rank called ``rankwatch.mark_complete()``."""
     excluded: tuple[tuple[str, str, str], ...] = ()
     """Excluded nodes: (node, host, reason)."""
+
+    def failure(self) -> dict[str, Any]:
+        """What happened, and why no restart followed."""
+        return {"cause": self.cause, "no_restart": self.no_restart, "why_none": self.why_none}
 
     def to_json(self) -> str:
         """Encode it."""

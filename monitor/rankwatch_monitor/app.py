@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.params import Depends as DependsOn
 
@@ -34,7 +35,7 @@ from rankwatch_monitor.http.timeline import timeline_routes
 from rankwatch_monitor.http.tokens import audit_routes, token_routes
 from rankwatch_monitor.http.why import why_routes
 from rankwatch_monitor.ingest.admission import Admission
-from rankwatch_monitor.ingest.routes import OtlpEndpoints, OtlpMiddleware
+from rankwatch_monitor.ingest.routes import OtlpEndpoints, OtlpMiddleware, Senders
 from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.tokens import TokenRegistry
@@ -44,17 +45,16 @@ COMPRESSED_FROM = 16_384
 """Bytes of an answer from which it is compressed. OTLP never gets there, and streams compress themselves."""
 
 
+_READ_ROUTES: Final[tuple[Callable[[Monitor], APIRouter], ...]] = (
+    *(job_routes, policy_routes, stream_routes, why_routes),
+    *(timeline_routes, grid_routes, node_routes, log_routes),
+)
+
+
 def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Origins | None = None) -> FastAPI:
     """The monitor as an ASGI application."""
     origins = origins or Origins()
-    registry = TokenRegistry(monitor.repository, monitor.clock.now)
-    # A record is opened by its owner each time anew.
-    kept = None if monitor.read_only else monitor.repository
-    sessions = Sessions(monitor.clock.now, repository=kept, monitor=monitor.shared_as)
-    monitor.team_of = registry.team_of
-    registry.on_revoked = sessions.end_of
-    # Those in a record are of the monitor that wrote it, or of who made the record.
-    tokens = AllTokens(tokens or Tokens(), registry.find if not monitor.read_only else lambda _: None)
+    registry, tokens, sessions = _access(monitor, tokens or Tokens())
     audit = AuditLog(monitor.repository, monitor.clock.now)
     bodies = Admission()  # apart from that of telemetry, which is refused while too much is in memory
 
@@ -97,19 +97,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         return refusal(tokens, Scope.CONTROL, headers) is None
 
     api = semconv.API_PREFIX
-    otlp = OtlpEndpoints(
-        monitor.ingest,
-        spans=monitor.ingest_spans,
-        limits=monitor.limits,
-        counters=monitor.counters,
-        since_unix_ns=int(monitor.started_at * 1e9),
-        admit=admit_senders(tokens, monitor, origins),
-        elsewhere=elsewhere(monitor),
-        replaced=monitor.replaced,
-        shed=monitor.report_shed,
-        line=lambda headers: line_of(tokens, headers, headers.get(semconv.JOB_HEADER, "")),
-        shared=monitor.shared,
-    )
+    otlp = _otlp(monitor, tokens, origins)
     app.state.otlp = otlp
     app.include_router(otlp.router)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM, compresslevel=1)
@@ -124,15 +112,10 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         refuse_evidence=monitor.refuse_evidence,
     )
     app.include_router(session_routes(tokens, sessions, monitor.counters), prefix=api)
-    app.include_router(
-        launcher_routes(monitor, audit, may_control), prefix=api, dependencies=behind(Scope.INGEST, contact=True)
-    )
-    app.include_router(answer_routes(monitor), prefix=api, dependencies=behind(Scope.INGEST, contact=True))
-    for routes in (job_routes(monitor), policy_routes(monitor), stream_routes(monitor), why_routes(monitor)):
-        app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
-    for routes in (timeline_routes(monitor), grid_routes(monitor), node_routes(monitor)):
-        app.include_router(routes, prefix=api, dependencies=behind(Scope.READ))
-    app.include_router(log_routes(monitor), prefix=api, dependencies=behind(Scope.READ))
+    for routes in (launcher_routes(monitor, audit, may_control), answer_routes(monitor)):
+        app.include_router(routes, prefix=api, dependencies=behind(Scope.INGEST, contact=True))
+    for made in _READ_ROUTES:
+        app.include_router(made(monitor), prefix=api, dependencies=behind(Scope.READ))
     app.include_router(code_routes(sessions), prefix=api, dependencies=behind(Scope.READ))
     # Ranks log the scores of their job, and have a token that may ingest.
     app.include_router(score_routes(monitor), prefix=api, dependencies=behind(Scope.READ, also=Scope.INGEST))
@@ -147,6 +130,36 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
     web.mount(app)
     mount_manual(app)
     return app
+
+
+def _access(monitor: Monitor, given: TokenSource) -> tuple[TokenRegistry, AllTokens, Sessions]:
+    """The tokens made here, all that are valid, and the sessions opened with them."""
+    registry = TokenRegistry(monitor.repository, monitor.clock.now)
+    # A record is opened by its owner each time anew.
+    kept = None if monitor.read_only else monitor.repository
+    sessions = Sessions(monitor.clock.now, repository=kept, monitor=monitor.shared_as)
+    monitor.team_of = registry.team_of
+    registry.on_revoked = sessions.end_of
+    # Those in a record are of the monitor that wrote it, or of who made the record.
+    return registry, AllTokens(given, registry.find if not monitor.read_only else lambda _: None), sessions
+
+
+def _otlp(monitor: Monitor, tokens: TokenSource, origins: Origins) -> OtlpEndpoints:
+    return OtlpEndpoints(
+        monitor.ingest,
+        spans=monitor.ingest_spans,
+        limits=monitor.limits,
+        counters=monitor.counters,
+        since_unix_ns=int(monitor.started_at * 1e9),
+        replaced=monitor.replaced,
+        senders=Senders(
+            admit_senders(tokens, monitor, origins),
+            elsewhere(monitor),
+            monitor.report_shed,
+            line=lambda headers: line_of(tokens, headers, headers.get(semconv.JOB_HEADER, "")),
+            shared=monitor.shared,
+        ),
+    )
 
 
 async def _load_access(registry: TokenRegistry, audit: AuditLog) -> None:

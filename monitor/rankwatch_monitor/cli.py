@@ -260,13 +260,13 @@ def _publishing(settings: Settings, monitor: Monitor, url: str) -> Publishing:
 
 def _webhooks(settings: Settings, monitor: Monitor) -> webhook.Webhooks:
     outbox = Outbox(monitor.repository) if monitor.repository is not None else None
+    secret = None if settings.webhook_secret is None else secret_key(settings.webhook_secret)
     made = webhook.Webhooks(
-        webhook.receivers(settings.webhook, settings.webhook_format),
+        webhook.receivers(settings.webhook, settings.webhook_format, secret),
         monitor.jobs,
         monitor.clock.now,
         outbox=outbox,
         events=webhook.events(settings.webhook_events),
-        secret=None if settings.webhook_secret is None else secret_key(settings.webhook_secret),
         external_url=settings.external_url,
         team_of=lambda job_id: monitor.team_of(job_id),
     )

@@ -41,14 +41,13 @@ def test_a_lost_node_is_named_and_a_spare_takes_its_place(nodes: Callable[[str],
     job.launchers[victim].process.kill()
     job.until("attempt 2: trains", "a", spare, count=2)
     (line,) = events(job.launchers["a"].output, "CRASH")
-    lost = rf"node {job.node(victim)} on {os.uname().nodename} is lost: no heartbeat of its launcher for \d\.\d s"
-    lost += ", and its connections are closed"
-    assert re.match(lost, line), line
+    why = r"no heartbeat of its launcher for \d\.\d s, and its connections are closed"
+    assert re.match(rf"node {job.node(victim)} on {os.uname().nodename} is lost: {why}", line), line
     assert "(1 of 3)" in restarts(job.launchers["a"].output)[0]
     (event,) = monitor.events("node_lost")
     assert (event["lost_node"], event["attempt"]) == (job.node(victim), 1)
     assert {each["min_nodes"] for each in monitor.of("nodes")} == {2}, "of a spare too"
-    assert re.fullmatch(lost, event["reason"])
+    assert re.fullmatch(why, event["reason"])
     # Whoever comes now, in the place of the lost one, waits as a spare and disturbs nothing.
     job.start("d")
     job.until("this node is a spare", "d")

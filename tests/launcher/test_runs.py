@@ -131,7 +131,7 @@ def test_the_budget_is_counted_and_ends(start: Start, script: Script, monitor: F
     assert len(monitor.events("restarting")) == 1
     (failed,) = monitor.events("failed")
     assert failed["reason"].endswith("exited with code 7; the only restart is used up (--max-restarts)")
-    assert failed["reason"].startswith(failed["cause"])
+    assert failed["reason"] == f"{failed['cause']}; {failed['why_none']}"
     assert failed["cause"].endswith("exited with code 7")
     assert failed["no_restart"] == "used_up"
     assert "exitcode  : 7" in launcher.output, "torchrun's own table of failures is shown too"

@@ -26,7 +26,7 @@ ERROR = "RuntimeError: CUDA error: device-side assert triggered"
 def failed(why: str) -> Scene:
     scene = Scene(4, max_restarts=0).run(60).die(1, exit_code=1, message=ERROR)
     cause = f"rank 1 on host-0 exited with code 1: {ERROR}"
-    scene.run(2).finish(ProcessEventKind.FAILED, f"{cause}; {why}", cause=cause, no_restart="not_allowed")
+    scene.run(2).finish(ProcessEventKind.FAILED, f"{cause}; {why}", cause=cause, no_restart="not_allowed", why_none=why)
     return scene.run(5)
 
 
@@ -60,8 +60,9 @@ def test_a_crash_that_came_again_is_stated_with_its_whole_cost(page: Page) -> No
     scene.launch(attempt=2)
     lived(scene, 30).die(1, exit_code=1, message=ERROR)
     cause = f"rank 1 on host-0 exited with code 1: {ERROR}"
-    why = f"{cause}; the only restart is used up (--max-restarts)"
-    lived(scene, 2).finish(ProcessEventKind.FAILED, why, cause=cause, no_restart="used_up")
+    why = "the only restart is used up (--max-restarts)"
+    told = {"cause": cause, "no_restart": "used_up", "why_none": why}
+    lived(scene, 2).finish(ProcessEventKind.FAILED, f"{cause}; {why}", **told)
     lived(scene, 5)
     again = job_view.summary(scene.job, scene.now)["repeated"]
     with serving_scenes(scene.job, now=scene.now) as monitor:

@@ -46,6 +46,8 @@ from rankwatch_launcher.outcome import (
 from rankwatch_launcher.schedulers import kubernetes
 
 if TYPE_CHECKING:
+    from torch.distributed.launcher.api import LaunchConfig
+
     from rankwatch_launcher.job.launcher import Launcher
 
 if find_spec("torch") is None:  # `rankwatch` prints what to install
@@ -214,18 +216,8 @@ def split(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
 
 def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     """Run this node's launcher."""
-    from torch.distributed.run import config_from_args
-
     parser = build_parser()
-    if unknown := flags.unknown_flag(argv, parser):
-        parser.error(f"there is no flag {unknown}{close_flag(parser, unknown)}")
-    args = parser.parse_args(split(argv, parser))
-    try:
-        flags.export_faults(args, os.environ)
-        foreign = nvrx.from_flags(args, os.environ), nvrx.from_file(args, os.environ)
-        given = flags.given(Options, args, os.environ)
-    except ValueError as error:
-        parser.error(str(error))
+    args, given, foreign = _asked(argv, parser)
     flag = finished_flag_path(given.get("finished_flag", ""), os.environ)
     if training_complete(flag):
         log_training_complete(flag)
@@ -236,45 +228,71 @@ def _launch(argv: Sequence[str], supervision: Supervision | None) -> int:
     if (wrong := mistake(args, os.environ)) is not None:
         return _refuse(wrong, given.get("outcome", ""))
     _apply(*foreign, args)
-    complaint = None if args.no_monitor else _complaint()
+    original_id, complaint = args.rdzv_id, None if args.no_monitor else _complaint()
     if complaint is None and not args.no_monitor:
-        from rankwatch_launcher import torch_compat
-        from rankwatch_launcher.job.launcher import Launcher
-
-        original_id = args.rdzv_id
         try:
             complaint = settle_rendezvous(args, spares=bool(given.get("spares")))
         except (ValueError, RuntimeError) as error:
             parser.error(str(error))
+    if complaint is not None:
+        logger.warning("%s; running plain torchrun: hangs will not be detected", complaint)
     if args.no_monitor or complaint is not None:
-        if complaint is not None:
-            logger.warning("%s; running plain torchrun: hangs will not be detected", complaint)
         return _plain(args)
-    if (warning := torch_compat.untested()) is not None:
-        logger.warning("%s", warning)
     try:
-        options, max_restarts = read_options(args, os.environ, original_id, foreign=foreign, supervision=supervision)
-        args.max_restarts = max_restarts
-        if args.run_path:
-            # A rank in its own interpreter does the same as runpy in a spawned one, and can be monitored.
-            args.run_path = False
-        with _without_advice(verbose=logger.isEnabledFor(logging.DEBUG)):
-            config, entrypoint, arguments = config_from_args(args)
-        flags.check_fault_ranks(os.environ, config.max_nodes * config.nproc_per_node)
+        options, args.max_restarts = read_options(
+            args, os.environ, original_id, foreign=foreign, supervision=supervision
+        )
+        config, entrypoint, arguments = _configured(args)
     except (ValueError, AssertionError, RuntimeError) as error:
         parser.error(str(error))
-    assert isinstance(entrypoint, str)
     _export(options)
-    learned_limits = LearnedLimitsFile(args.ft_state or os.environ.get(FT_STATE, ""))
-    learned_limits.read()
     if options.send_logs:
         options = replace(options, launch=launch_line(PROGRAM, argv, os.getcwd()))
-    launcher = Launcher(options, config, learned_limits)
+    launcher = _launcher(options, config, args)
     _run(launcher, entrypoint, arguments)
     code, other = launcher.outcome.code, _no_restart_code(*foreign)
     if code == CODE_DO_NOT_REQUEUE and other is not None:
         code = other
     return kubernetes.exit_code(code, launcher.outcome.state, os.environ)
+
+
+def _asked(
+    argv: Sequence[str], parser: argparse.ArgumentParser
+) -> tuple[argparse.Namespace, dict[str, Any], tuple[Translated, Translated]]:
+    """The flags, the launcher's options among them and in the environment, and ft_launcher's flags and file."""
+    if unknown := flags.unknown_flag(argv, parser):
+        parser.error(f"there is no flag {unknown}{close_flag(parser, unknown)}")
+    args = parser.parse_args(split(argv, parser))
+    try:
+        flags.export_faults(args, os.environ)
+        foreign = nvrx.from_flags(args, os.environ), nvrx.from_file(args, os.environ)
+        return args, flags.given(Options, args, os.environ), foreign
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _configured(args: argparse.Namespace) -> tuple[LaunchConfig, str, list[str]]:
+    """What torchrun makes of its flags: the launch, the script or program, and its arguments."""
+    from torch.distributed.run import config_from_args
+
+    # A rank in its own interpreter does the same as runpy in a spawned one, and can be monitored.
+    args.run_path = False
+    with _without_advice(verbose=logger.isEnabledFor(logging.DEBUG)):
+        config, entrypoint, arguments = config_from_args(args)
+    flags.check_fault_ranks(os.environ, config.max_nodes * config.nproc_per_node)
+    assert isinstance(entrypoint, str)
+    return config, entrypoint, arguments
+
+
+def _launcher(options: Options, config: LaunchConfig, args: argparse.Namespace) -> Launcher:
+    from rankwatch_launcher import torch_compat
+    from rankwatch_launcher.job.launcher import Launcher
+
+    if (warning := torch_compat.untested()) is not None:
+        logger.warning("%s", warning)
+    learned_limits = LearnedLimitsFile(args.ft_state or os.environ.get(FT_STATE, ""))
+    learned_limits.read()
+    return Launcher(options, config, learned_limits)
 
 
 def _run(launcher: Launcher, entrypoint: str, arguments: list[str]) -> None:

@@ -24,14 +24,15 @@ from rankwatch_launcher.coordination.decisions import (
 from rankwatch_launcher.coordination.links import Connections, links_with_carrier
 from rankwatch_launcher.coordination.membership import (
     HOST,
+    Loss,
     Member,
     MembershipRules,
     MembershipView,
     Roster,
-    cut_off_reason,
     departed_reason,
     joining_reason,
-    lost_reason,
+    loss_by_cut,
+    loss_by_silence,
     out_of_sight_notice,
     poll_delay,
 )
@@ -57,10 +58,10 @@ class Coordinator:
         rules: MembershipRules,
         *,
         budget: Callable[[], RestartBudget],
-        on_lost: Callable[[Member, int, str], None],
+        on_lost: Callable[[Loss, int], None],
         connections: Connections | None = None,
     ) -> None:
-        """``on_lost`` is called once for each lost launcher, with the attempt and the reason.
+        """``on_lost`` is called once for each lost launcher, with the attempt.
 
         ``connections``: of the launcher that holds the store, which coordinates: it cannot be cut off from the store,
         and its kernel knows which launchers have ended.
@@ -248,23 +249,25 @@ class Coordinator:
 
     def _report_lost(self, roster: Roster, lost: Sequence[Member], now: float) -> str:
         """Report each lost launcher once; return the first reason."""
-        first = ""
+        first: Loss | None = None
         down = self._links - links_with_carrier() if lost else frozenset()
         if lost and (me := self._view.member(self.me)) and (down or self._view.cut_off(roster, self.me, now)):
             silence = min(self._view.silence(member.node, now) for member in lost)
             if not any(self._view.has_ended(member.node) for member in lost):
-                first = cut_off_reason(me, silence, down)
-                if (self.me, roster.attempt) not in self._reported:
-                    self._reported.add((self.me, roster.attempt))
-                    self._on_lost(me, roster.attempt, first)
-                return first
+                return self._report(loss_by_cut(me, silence, down), roster.attempt).text
         for member in lost:
-            reason = lost_reason(member, self._view.silence(member.node, now), ended=self._view.has_ended(member.node))
-            first = first or reason
-            if (member.node, roster.attempt) not in self._reported:
-                self._reported.add((member.node, roster.attempt))
-                self._on_lost(member, roster.attempt, reason)
-        return first
+            ended = self._view.has_ended(member.node)
+            loss = self._report(
+                loss_by_silence(member, self._view.silence(member.node, now), ended=ended), roster.attempt
+            )
+            first = first or loss
+        return "" if first is None else first.text
+
+    def _report(self, loss: Loss, attempt: int) -> Loss:
+        if (loss.member.node, attempt) not in self._reported:
+            self._reported.add((loss.member.node, attempt))
+            self._on_lost(loss, attempt)
+        return loss
 
     def _exclude(self, nodes: Mapping[str, str], now: float) -> None:
         new = {node: why for node, why in nodes.items() if node not in self._excluded}

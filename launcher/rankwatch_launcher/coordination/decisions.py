@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rankwatch.contract.enums import NoRestart
-from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_FAILED, CODE_RESUME_ELSEWHERE, STOPPED
+from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_FAILED, CODE_RESUME_ELSEWHERE, FAILED, STOPPED, Outcome
 
 RESTART: Final = "restart"
 FAIL: Final = "fail"
@@ -50,9 +50,11 @@ class AttemptDecision:
     avoid: str | None = None
     """A node whose ranks should run elsewhere in the next attempt, if possible."""
     cause: str = ""
-    """Of a ``fail``: what happened, the beginning of ``reason``; empty: there is no more to it than ``reason``."""
+    """Of a ``fail``: what happened; empty: not stated apart from ``reason``."""
     no_restart: str = ""
     """Of a ``fail``: why no restart follows, a :class:`~rankwatch.contract.enums.NoRestart`; empty: not stated."""
+    why_none: str = ""
+    """The same as a clause."""
     place: str = ""
     """Where it ended: of a crash the rank and its error, of a hang where the ranks stand; the same text for the same
     place."""
@@ -137,27 +139,37 @@ def within_limits(
         return proposed
     if budget.max_no_progress and proposed.place and proposed.proven and progress.alike >= DETERMINISTIC:
         why = f"{progress.alike} attempts in a row ended so at step {progress.last}: a restart would end the same way"
-        return _failed(replace(proposed, code=CODE_DO_NOT_REQUEUE), NoRestart.DETERMINISTIC, why)
+        return failed(replace(proposed, code=CODE_DO_NOT_REQUEUE), NoRestart.DETERMINISTIC, why)
     if 0 < budget.max_no_progress <= progress.stalled:
         why = (
             f"{progress.stalled} attempts in a row made no progress beyond step "
             f"{progress.furthest} (--max-no-progress {progress.stalled})"
         )
-        return _failed(replace(proposed, code=CODE_DO_NOT_REQUEUE), NoRestart.NO_PROGRESS, why)
+        return failed(replace(proposed, code=CODE_DO_NOT_REQUEUE), NoRestart.NO_PROGRESS, why)
     if used >= budget.max_restarts:
         if not budget.max_restarts:
-            return _failed(proposed, NoRestart.NOT_ALLOWED, "no restart is allowed (--max-restarts 0)")
+            return failed(proposed, NoRestart.NOT_ALLOWED, "no restart is allowed (--max-restarts 0)")
         spent = f"all {budget.max_restarts} restarts are" if budget.max_restarts > 1 else "the only restart is"
         why = f"{spent} used up (--max-restarts)"
-        return _failed(proposed, NoRestart.USED_UP, why)
+        return failed(proposed, NoRestart.USED_UP, why)
     return replace(proposed, used=used + 1)
 
 
-def _failed(proposed: AttemptDecision, no_restart: NoRestart, why: str) -> AttemptDecision:
-    reason = f"{proposed.reason}; {why}"
+def failed(proposed: AttemptDecision, no_restart: str, why: str) -> AttemptDecision:
+    """The failure that follows instead, and why it does, as a code and as a clause."""
+    cause = proposed.reason
     if proposed.code == CODE_RESUME_ELSEWHERE:
         no_restart = NoRestart.RESUME_ELSEWHERE
-    return replace(proposed, verdict=FAIL, reason=reason, cause=proposed.reason, no_restart=no_restart)
+    reason = f"{cause.rstrip('. ')}; {why}"
+    return replace(proposed, verdict=FAIL, reason=reason, cause=cause, no_restart=no_restart, why_none=why)
+
+
+def ended_by(decision: AttemptDecision) -> Outcome:
+    """How the job ends by a decision that fails or stops it."""
+    if decision.verdict != FAIL:
+        return Outcome(decision.state, CODE_FAILED, decision.reason)
+    outcome = Outcome(FAILED, decision.code, decision.reason, cause=decision.cause)
+    return replace(outcome, no_restart=decision.no_restart, why_none=decision.why_none)
 
 
 @dataclass(frozen=True, slots=True)

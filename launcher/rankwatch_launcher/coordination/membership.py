@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.intervals import agreed_stop_step
@@ -382,16 +382,29 @@ class MembershipView:
 # Reasons --------------------------------------------------------------------------------------------------------------
 
 
-def lost_reason(member: Member, silence: float, *, ended: bool = False) -> str:
-    """Why an attempt ends when a launcher is silent."""
-    text = f"node {member.node} on {member.host} is lost: no heartbeat of its launcher for {silence:.1f} s"
-    return f"{text}, and its connections are closed" if ended else text
+class Loss(NamedTuple):
+    """A node that ends an attempt, and why it does."""
+
+    member: Member
+    why: str
+    state: str = "lost"
+
+    @property
+    def text(self) -> str:
+        """The reason of the attempt's end."""
+        return f"node {self.member.node} on {self.member.host} is {self.state}: {self.why}"
 
 
-def cut_off_reason(member: Member, silence: float, links: Iterable[str]) -> str:
-    """Why an attempt ends when the coordinator's own node is cut off from all others."""
+def loss_by_silence(member: Member, silence: float, *, ended: bool = False) -> Loss:
+    """The loss of a node whose launcher is silent."""
+    closed = ", and its connections are closed" if ended else ""
+    return Loss(member, f"no heartbeat of its launcher for {silence:.1f} s{closed}")
+
+
+def loss_by_cut(member: Member, silence: float, links: Iterable[str]) -> Loss:
+    """The loss of the coordinator's own node, which is cut off from all others."""
     why = f"its network link is down ({', '.join(sorted(links))})" if links else "no other node can be reached from it"
-    return f"node {member.node} on {member.host} is cut off: {why}, for {silence:.1f} s"
+    return Loss(member, f"{why}, for {silence:.1f} s", "cut off")
 
 
 def out_of_sight_notice(member: Member, silence: float) -> str:

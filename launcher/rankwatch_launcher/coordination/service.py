@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.node_checks import CheckResult
 from rankwatch_launcher.coordination.coordinator import BUSY_SECONDS, HEARTBEAT_SECONDS, Coordinator
@@ -14,6 +14,7 @@ from rankwatch_launcher.coordination.decisions import RestartBudget
 from rankwatch_launcher.coordination.links import Connections, links_with_carrier, own_connections
 from rankwatch_launcher.coordination.membership import (
     HOST,
+    Loss,
     Member,
     MembershipRules,
     NodeProgress,
@@ -30,6 +31,18 @@ STORE_TIMEOUT_SECONDS: Final = 20.0
 """A store that does not respond for this long, and for the node timeout, is given up, and with it this launch."""
 
 
+class LauncherCalls(NamedTuple):
+    """What the service asks its launcher, and tells it."""
+
+    budget: Callable[[], RestartBudget]
+    progress: Callable[[], NodeProgress]
+    on_lost: Callable[[Loss, int], None]
+    """A node was declared lost, in which attempt."""
+    on_store_timeout: Callable[[float, frozenset[str]], None]
+    """Called from a separate thread when the store has not responded for the node timeout and no rank here has
+    completed anything: with the seconds, and this host's network links that went down."""
+
+
 class MembershipService:
     """This launcher among those of the job. Public methods are called from the launcher's main thread."""
 
@@ -39,16 +52,10 @@ class MembershipService:
         run_id: str,
         me: Member,
         rules: MembershipRules,
+        calls: LauncherCalls,
         *,
-        budget: Callable[[], RestartBudget],
-        progress: Callable[[], NodeProgress],
-        on_lost: Callable[[Member, int, str], None],
-        on_store_timeout: Callable[[float, frozenset[str]], None],
         holds_store: bool = False,
     ) -> None:
-        """``on_store_timeout`` is called from a separate thread when the store has not responded for the node timeout
-        and no rank here has completed anything: with the seconds, and this host's network links that went down.
-        """
         self.me = me.node
         self.holds_store = holds_store
         """Whether the store ends with this launcher."""
@@ -58,11 +65,11 @@ class MembershipService:
         port = store_port(store)
         connections = Connections(port) if holds_store and port is not None else None
         self._coordinator = Coordinator(
-            self._store, me.node, rules, budget=budget, on_lost=on_lost, connections=connections
+            self._store, me.node, rules, budget=calls.budget, on_lost=calls.on_lost, connections=connections
         )
         self._member = replace(me, connections=own_connections(port) if port is not None else ())
         self._links = links_with_carrier()
-        self._progress, self._on_store_timeout = progress, on_store_timeout
+        self._progress, self._on_store_timeout = calls.progress, calls.on_store_timeout
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._ended = threading.Event()

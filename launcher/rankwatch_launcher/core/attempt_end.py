@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from rankwatch.contract.enums import DirectiveKind, NoRestart
 from rankwatch.contract.exits import LEFT_EARLY, exit_phrase, lost_peer
 from rankwatch.contract.messages import Directive, RankRequest
-from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, StopRequest
+from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, StopRequest, failed
 from rankwatch_launcher.core.exits import RankExit
 from rankwatch_launcher.outcome import CODE_DO_NOT_REQUEUE, CODE_RESULT_REJECTED, CODE_RESUME_ELSEWHERE
 
@@ -55,31 +55,18 @@ def on_crash(
     codes = {e.code for e in exits}
     if CODE_RESULT_REJECTED in codes:
         described = describe_exit(_explained(exits, CODE_RESULT_REJECTED), hostname)
-        return AttemptDecision(
-            FAIL,
-            f"{described}: it rejected a result, so the job is not restarted automatically",
-            code=CODE_RESULT_REJECTED,
-            cause=described,
-            no_restart=NoRestart.RESULT_REJECTED,
-        )
+        why = "it rejected a result, so the job is not restarted automatically"
+        return failed(AttemptDecision(FAIL, described, code=CODE_RESULT_REJECTED), NoRestart.RESULT_REJECTED, why)
     if CODE_RESUME_ELSEWHERE in codes:
         described = describe_exit(_explained(exits, CODE_RESUME_ELSEWHERE), hostname)
-        reason = f"{described}: it asks to be resumed elsewhere, to tell a faulty device from a correct result"
+        asks = "it asks to be resumed elsewhere, to tell a faulty device from a correct result"
         if elsewhere:
-            return AttemptDecision(RESTART, reason, code=CODE_RESUME_ELSEWHERE, avoid=node)
-        return AttemptDecision(
-            FAIL,
-            f"{reason}, and the job has no other node",
-            code=CODE_RESUME_ELSEWHERE,
-            avoid=node,
-            cause=described,
-            no_restart=NoRestart.RESUME_ELSEWHERE,
-        )
+            return AttemptDecision(RESTART, f"{described}: {asks}", code=CODE_RESUME_ELSEWHERE, avoid=node)
+        alone = AttemptDecision(FAIL, described, code=CODE_RESUME_ELSEWHERE, avoid=node)
+        return failed(alone, NoRestart.RESUME_ELSEWHERE, f"{asks}, and the job has no other node")
     if futile is not None:
-        crash = describe_crash(exits, hostname)
-        return AttemptDecision(
-            FAIL, f"{crash}; {futile.why}", code=CODE_DO_NOT_REQUEUE, cause=crash, no_restart=futile.no_restart
-        )
+        crash = AttemptDecision(FAIL, describe_crash(exits, hostname), code=CODE_DO_NOT_REQUEUE)
+        return failed(crash, futile.no_restart, futile.why)
     first = exits[0]
     place = f"rank {first.rank}: {first.first_line or exit_phrase(first.code, '', first.signal or '')}"
     return AttemptDecision(RESTART, describe_crash(exits, hostname, left=left), place=place)
@@ -134,22 +121,11 @@ def on_directive(directive: Directive) -> AttemptDecision | None:
             proven=directive.proven,
             given_back=bool(directive.place),
         )
-    if directive.no_restart:
-        return AttemptDecision(
-            FAIL,
-            without_restart(directive),
-            fault=False,
-            incident=directive.incident_id,
-            cause=directive.reason,
-            no_restart=directive.no_restart,
-        )
-    return AttemptDecision(STOP, directive.reason, fault=False, incident=directive.incident_id)
-
-
-def without_restart(directive: Directive) -> str:
-    """What happened, and that no restart follows."""
+    stop = AttemptDecision(STOP, directive.reason, fault=False, incident=directive.incident_id)
+    if not directive.no_restart:
+        return stop
     allowed = "no restart is allowed" if directive.no_restart == NoRestart.NOT_ALLOWED else "no restart is left"
-    return f"{directive.reason.rstrip('. ')}; {allowed} (--max-restarts)"
+    return failed(stop, directive.no_restart, f"{allowed} (--max-restarts)")
 
 
 def on_exclusion_request(request: RankRequest, node: str, host: str, *, elsewhere: bool) -> AttemptDecision:
@@ -157,14 +133,8 @@ def on_exclusion_request(request: RankRequest, node: str, host: str, *, elsewher
     reason = describe_request(request.rank, host, "its node to be excluded", request.reason)
     exclude = {node: reason}
     if not elsewhere:
-        return AttemptDecision(
-            FAIL,
-            f"{reason}; the job has no other node",
-            fault=False,
-            exclude=exclude,
-            cause=reason,
-            no_restart=NoRestart.NO_OTHER_NODE,
-        )
+        alone = AttemptDecision(FAIL, reason, fault=False, exclude=exclude)
+        return failed(alone, NoRestart.NO_OTHER_NODE, "the job has no other node")
     return AttemptDecision(RESTART, reason, fault=False, exclude=exclude)
 
 

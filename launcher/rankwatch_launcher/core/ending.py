@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from rankwatch.contract.enums import AckState, ConsoleWord, ProcessEventKind
-from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision
+from rankwatch_launcher.coordination.decisions import FAIL, RESTART, STOP, AttemptDecision, ended_by
 from rankwatch_launcher.core import attempt_end
 from rankwatch_launcher.core.effects import (
     Ack,
@@ -37,7 +37,7 @@ from rankwatch_launcher.core.state import (
     Terminating,
     WaitingForPeers,
 )
-from rankwatch_launcher.outcome import CODE_FAILED, FAILED, Outcome
+from rankwatch_launcher.outcome import Outcome
 
 KILL_SECONDS: Final = 10.0
 TERM_SECONDS: Final = 15.0
@@ -63,11 +63,8 @@ def propose(state: AttemptState, decision: AttemptDecision) -> Step:
 def stored(state: AttemptState, proposed: AttemptDecision, decision: AttemptDecision, at: float) -> Step:
     """A decision holds: announce it, then capture stacks if something went wrong."""
     effects: list[Effect] = []
-    if decision.verdict == FAIL:
-        cause, why = decision.cause, decision.no_restart
-        state = replace(state, outcome=Outcome(FAILED, decision.code, decision.reason, cause=cause, no_restart=why))
-    elif decision.verdict == STOP:
-        state = replace(state, outcome=Outcome(decision.state, CODE_FAILED, decision.reason))
+    if decision.verdict in (FAIL, STOP):
+        state = replace(state, outcome=ended_by(decision))
     elif not attempt_end.is_regrouping(decision):
         effects.append(Report(ProcessEventKind.RESTARTING, decision.reason, {"incident_id": decision.incident}))
     effects += _shown(state, decision)

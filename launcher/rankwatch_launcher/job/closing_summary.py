@@ -86,8 +86,8 @@ def closing(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mappin
     if outcome.state == STOPPED or outcome.state == PREEMPTED:
         ended_well = "all ranks have saved" if outcome.agreed else "no rank had to be killed"
         facts.insert(0, {0: ended_well, CODE_INTERRUPTED: "by Ctrl-C"}.get(outcome.code, "the ranks were killed"))
-    elif outcome.cause and len(outcome.reason) > len(outcome.cause):  # what happened has been shown
-        facts.insert(0, one_line(outcome.reason[len(outcome.cause) :].lstrip(":; ")))
+    elif outcome.why_none:  # what happened has been shown
+        facts.insert(0, one_line(outcome.why_none))
     if outcome.code not in (0, CODE_FAILED, CODE_INTERRUPTED):
         facts.insert(1, f"exit code {outcome.code}")
     return Closing(

@@ -11,6 +11,7 @@ from torch.distributed.elastic.rendezvous import RendezvousConnectionError, Rend
 
 from rankwatch.contract.exits import signal_name
 from rankwatch.contract.messages import Directive
+from rankwatch_launcher.coordination.decisions import ended_by
 from rankwatch_launcher.coordination.rendezvous import Interrupted, JobOver
 from rankwatch_launcher.core import attempt_end
 from rankwatch_launcher.outcome import CODE_FAILED, CODE_INTERRUPTED, FAILED, PREEMPTED, STOPPED, Outcome
@@ -43,8 +44,7 @@ def outcome_of(raised: BaseException, at: Whereabouts) -> tuple[Outcome, int, st
         case JobOver():
             over = raised.outcome
             text = f"the job has ended ({over.state})" + (f": {over.reason}" if over.reason else "")
-            outcome = Outcome(over.state, over.code, over.reason, cause=over.cause, no_restart=over.no_restart)
-            return outcome, logging.INFO, text
+            return Outcome(over.state, over.code, over.reason, **over.failure()), logging.INFO, text
         case Interrupted() if at.received is not None:
             return _by_signal(at.received, at)
         case Interrupted():
@@ -70,10 +70,8 @@ def store_timeout_reason(endpoint: str, host: str, silence: float, links: frozen
 
 
 def _by_directive(directive: Directive) -> Outcome:
-    if directive.no_restart:
-        reason, cause = attempt_end.without_restart(directive), directive.reason
-        return Outcome(FAILED, CODE_FAILED, reason, cause=cause, no_restart=directive.no_restart)
-    return Outcome(STOPPED, CODE_FAILED, directive.reason)
+    decision = attempt_end.on_directive(directive)
+    return Outcome(STOPPED, CODE_FAILED, directive.reason) if decision is None else ended_by(decision)
 
 
 def _by_signal(number: signal.Signals, at: Whereabouts) -> tuple[Outcome, int, str]:

@@ -29,13 +29,14 @@ from rankwatch.contract.policy import Policy
 from rankwatch.faults.spec import VARIABLE
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.coordination.decisions import RestartBudget, StopRequest
-from rankwatch_launcher.coordination.membership import Member, MembershipRules, Place
+from rankwatch_launcher.coordination.membership import Loss, Member, MembershipRules, Place
 from rankwatch_launcher.coordination.rendezvous import Interrupted, Rendezvous
-from rankwatch_launcher.coordination.service import MembershipService
+from rankwatch_launcher.coordination.service import LauncherCalls, MembershipService
 from rankwatch_launcher.core import attempt_end
 from rankwatch_launcher.job import closing_summary
 from rankwatch_launcher.job.endings import ENDINGS, Whereabouts, outcome_of, store_timeout_reason
 from rankwatch_launcher.job.node_gate import gate_of, measure_pairs
+from rankwatch_launcher.job.pair_check import Attendance
 from rankwatch_launcher.log import event, logger
 from rankwatch_launcher.monitor.discovery import MonitorDiscovery
 from rankwatch_launcher.node import topology
@@ -59,6 +60,7 @@ from rankwatch_launcher.prewarm.pool import PrewarmPool
 from rankwatch_launcher.schedulers import kubernetes, slurm
 from rankwatch_launcher.shell.agent import Agent
 from rankwatch_launcher.shell.kept_output import OutputKeeper
+from rankwatch_launcher.shell.loop import Surroundings
 from rankwatch_launcher.shell.orphan_reaper import OrphanReaper
 from rankwatch_launcher.shell.rank_log import log_facts
 from rankwatch_launcher.shell.signals import Signals
@@ -148,9 +150,9 @@ class Launch:
             job_name=options.job_name,
             policy=options.policy,
             learned_limits=learned_limits,
-            min_nodes=config.min_nodes,
             output=self.output,
         )
+        self.session.min_nodes = config.min_nodes
         versions = {"torch": str(torch.__version__), "python": sys.version.split()[0]}
         run = torch_compat.run_folder(specs, config.run_id)
         logs = log_facts(torch_compat.redirected_into(specs), run, kept=self.keeper.folder, sent=options.send_logs)
@@ -161,6 +163,7 @@ class Launch:
         stop_signal = signal.Signals[options.stop_signal] if options.stop_signal else None
         handled = torch_compat.setting(config, "signals_to_handle")
         self.signals = Signals(handled, stop_signal, self.session.directives.wake_up)
+        self._budget = RestartBudget(config.max_restarts, Policy().changed(options.policy).max_no_progress)
         self._event: Callable[[], Any] | None = None
         """Makes torch's event about the end."""
         self._store_lost = False
@@ -191,23 +194,21 @@ class Launch:
         if pool is not None:
             stack.callback(pool.close)
         stack.callback(self.signals.ignore)  # what follows is bounded in time, and must be completed
-        agent = Agent(
-            spec_of(config, entrypoint, arguments, self.rendezvous),
-            _present(config.logs_specs),
-            options=options,
-            me=self.me,
-            files=self.files,
-            evidence=self.evidence,
-            session=self.session,
-            rendezvous=self.rendezvous,
-            reaper=reaper,
-            signals=self.signals,
-            keeper=self.keeper,
-            on_rendezvous=self.discovery.on_rendezvous,
+        around = Surroundings(
+            self.me,
+            self.files,
+            self.evidence,
+            self.session,
+            self.rendezvous,
+            self.signals,
+            self._budget,
             pool=pool,
-            log_line_prefix_template=config.log_line_prefix_template,
-            shutdown_timeout=_present(torch_compat.setting(config, "shutdown_timeout")),
+            send_logs=options.send_logs,
+            drain=self.keeper.drain,
         )
+        spec = spec_of(config, entrypoint, arguments, self.rendezvous)
+        tell = self.discovery.on_rendezvous
+        agent = Agent(spec, config, options, around, reaper=reaper, keeper=self.keeper, on_rendezvous=tell)
         if missing := torch_compat.missing_attributes(agent):
             raise RuntimeError(f"torch {torch.__version__} lacks {', '.join(missing)} on its agent")
         self._event = agent.get_event_failed
@@ -273,7 +274,7 @@ class Launch:
             launcher.outcome = replace(launcher.outcome, **job_record(self.rendezvous, self.files))
         launcher.outcome = outcome = replace(launcher.outcome, job_id=self.discovery.job_id)
         kind = END_EVENTS[outcome.state]
-        self.session.report(kind, outcome.reason, cause=outcome.cause, no_restart=outcome.no_restart)
+        self.session.report(kind, outcome.reason, **outcome.failure())
         if outcome.state == FINISHED:
             self.session.learned_limits.finish()
         write_finished_flag(outcome, options.finished_flag, complete_on_success=options.complete_on_success)
@@ -326,13 +327,13 @@ class Launch:
             topology=session.topology,
         )
         if self.gate is not None and options.node_check == "pairs" and config.max_nodes > 1:
-            patience = rules.last_call, float(config.rdzv_configs.get("join_timeout", JOIN_SECONDS))
-            self.rendezvous.before_joining = partial(measure_pairs, config, options, me, self.gate, patience)
-        budget = RestartBudget(config.max_restarts, Policy().changed(options.policy).max_no_progress)
+            longest = float(config.rdzv_configs.get("join_timeout", JOIN_SECONDS))
+            expected = Attendance(config.min_nodes, config.max_nodes + options.spares, rules.last_call, longest)
+            self.rendezvous.before_joining = partial(measure_pairs, config.run_id, me, expected, self.gate)
 
-        def on_lost(member: Member, attempt: int, reason: str) -> None:
-            logger.warning("%s", reason)
-            session.report(ProcessEventKind.NODE_LOST, reason, lost_node=member.node, attempt=attempt)
+        def on_lost(loss: Loss, attempt: int) -> None:
+            logger.warning("%s", loss.text)
+            session.report(ProcessEventKind.NODE_LOST, loss.why, lost_node=loss.member.node, attempt=attempt)
 
         def make(store: torch_compat.Store, holds_store: bool) -> MembershipService:
             return MembershipService(
@@ -340,10 +341,12 @@ class Launch:
                 config.run_id,
                 me,
                 rules,
-                budget=lambda: session.budget(budget),
-                progress=self.files.progress,
-                on_lost=on_lost,
-                on_store_timeout=partial(self.end_without_store, kill_ranks),
+                LauncherCalls(
+                    budget=lambda: session.budget(self._budget),
+                    progress=self.files.progress,
+                    on_lost=on_lost,
+                    on_store_timeout=partial(self.end_without_store, kill_ranks),
+                ),
                 holds_store=holds_store,
             )
 

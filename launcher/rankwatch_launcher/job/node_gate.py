@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from torch.distributed.launcher.api import LaunchConfig
-
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.checks.check import CheckedNode
 from rankwatch_launcher.checks.gate import Named, NodeGate, paths_of, variables_of
@@ -40,21 +38,19 @@ def gate_of(options: Options, me: Identity, files: AttemptFiles, session: Monito
 
 
 def measure_pairs(
-    config: LaunchConfig,
-    options: Options,
+    run_id: str,
     me: Member,
+    expected: Attendance,
     gate: NodeGate,
-    patience: tuple[float, float],
     store: torch_compat.Store,
     leads: bool,
     pause: Callable[[float], None],
 ) -> None:
     """Measure the nodes in groups of two before the first attempt; one at fault takes no part in this launch.
 
-    ``patience``: seconds of the last call, and of waiting at all; the rest is what the rendezvous passes.
+    ``store``, ``leads`` and ``pause`` are what the rendezvous passes.
     """
-    attendance = Attendance(config.min_nodes, config.max_nodes + options.spares, *patience)
-    verdicts = PairCheck(store, config.run_id, me, attendance, leads=leads, pause=pause).run()
+    verdicts = PairCheck(store, run_id, me, expected, leads=leads, pause=pause).run()
     if leads:
         log_table(verdicts)
     for verdict in verdicts:

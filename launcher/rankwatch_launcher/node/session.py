@@ -47,10 +47,8 @@ class MonitorSession:
         job_name: str = "",
         policy: Mapping[str, Any] | None = None,
         learned_limits: LearnedLimitsFile | None = None,
-        min_nodes: int = 0,
         output: RankOutput | None = None,
     ) -> None:
-        """``min_nodes``: nodes without which no attempt starts; 0: unknown."""
         self._output = output or RankOutput(me.name)
         self.me, self._files, self._evidence = me, files, evidence
         self.learned_limits = learned_limits or LearnedLimitsFile()
@@ -62,9 +60,11 @@ class MonitorSession:
         """What the last checks of this node found."""
         self.topology: tuple[str, ...] = ()
         """Where this node is."""
+        self.min_nodes = 0
+        """Nodes without which no attempt starts; 0: unknown."""
         self.run = ""
         """Identity of this start of the job, the same for all its launchers."""
-        self._job_name, self._policy, self._min_nodes = job_name, dict(policy or {}), min_nodes
+        self._job_name, self._policy = job_name, dict(policy or {})
         self._settings = LauncherSettings()
         self._started: list[tuple[ProcessEvent, float]] = []
         self._link: MonitorLink | None = None
@@ -135,7 +135,7 @@ class MonitorSession:
             launch=self.launch,
             ft_state=self.learned_limits.loaded,
             run=self.run,
-            min_nodes=self._min_nodes,
+            min_nodes=self.min_nodes,
             topology=self.topology,
             checks=self.checks,
         )

@@ -16,34 +16,27 @@ from typing import Any
 
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-from torch.distributed.elastic.multiprocessing import LogsSpecs, PContext
+from torch.distributed.elastic.multiprocessing import PContext
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousError
+from torch.distributed.launcher.api import LaunchConfig
 
 from rankwatch.contract import env
-from rankwatch.contract.policy import Policy
 from rankwatch.contract.text import one_line
 from rankwatch_launcher import torch_compat
-from rankwatch_launcher.coordination.decisions import RestartBudget
 from rankwatch_launcher.coordination.rendezvous import Rendezvous, workers_of
 from rankwatch_launcher.core.ending import KILL_SECONDS
 from rankwatch_launcher.core.exits import RankExit
 from rankwatch_launcher.core.state import AttemptState, Over, Site
 from rankwatch_launcher.node.attempt import RankProcess
-from rankwatch_launcher.node.evidence import EvidenceTaker
-from rankwatch_launcher.node.files import AttemptFiles
-from rankwatch_launcher.node.identity import Identity
-from rankwatch_launcher.node.session import MonitorSession
 from rankwatch_launcher.options import Options
 from rankwatch_launcher.outcome import FINISHED, Outcome
 from rankwatch_launcher.prewarm.bootstrap import Bootstrap
-from rankwatch_launcher.prewarm.pool import PrewarmPool
 from rankwatch_launcher.shell import workers
 from rankwatch_launcher.shell.kept_output import OutputKeeper
 from rankwatch_launcher.shell.loop import Loop, Surroundings
 from rankwatch_launcher.shell.orphan_reaper import OrphanReaper
 from rankwatch_launcher.shell.ranks import RankProcesses
-from rankwatch_launcher.shell.signals import Signals
 from rankwatch_launcher.stacks.capture import STACK_SIGNAL
 from rankwatch_launcher.torch_compat import DistError
 
@@ -54,46 +47,28 @@ class Agent(LocalElasticAgent):
     def __init__(
         self,
         spec: WorkerSpec,
-        logs_specs: LogsSpecs,
-        *,
+        config: LaunchConfig,
         options: Options,
-        me: Identity,
-        files: AttemptFiles,
-        evidence: EvidenceTaker,
-        session: MonitorSession,
-        rendezvous: Rendezvous,
+        around: Surroundings,
+        *,
         reaper: OrphanReaper,
-        signals: Signals,
         keeper: OutputKeeper,
         on_rendezvous: Callable[[Rendezvous], None],
-        pool: PrewarmPool | None = None,
-        log_line_prefix_template: str | None = None,
-        shutdown_timeout: int = 30,
     ) -> None:
-        newer = torch_compat.accepted(LocalElasticAgent.__init__, shutdown_timeout=shutdown_timeout)
-        super().__init__(spec, keeper.specs(logs_specs), log_line_prefix_template=log_line_prefix_template, **newer)
+        assert config.logs_specs is not None  # config_from_args() fills it in
+        timeout = torch_compat.setting(config, "shutdown_timeout")
+        newer = torch_compat.accepted(LocalElasticAgent.__init__, shutdown_timeout=timeout)
+        specs, prefix = keeper.specs(config.logs_specs), config.log_line_prefix_template
+        super().__init__(spec, specs, log_line_prefix_template=prefix, **newer)
         self.outcome = Outcome(FINISHED, 0)
         """How the job ended here, once :meth:`run` has returned."""
-        self._options, self._signals, self._specs = options, signals, logs_specs
-        self._rendezvous_handler, self._on_rendezvous = rendezvous, on_rendezvous
-        self._reaper, self._pool, self._keeper = reaper, pool, keeper
+        self._options, self._around, self._specs = options, around, config.logs_specs
+        self._signals, self._pool = around.signals, around.pool
+        self._rendezvous_handler, self._on_rendezvous = around.rendezvous, on_rendezvous
+        self._reaper, self._keeper = reaper, keeper
         self._ranks = RankProcesses(())
         self._starts = 0
         self._started_at = 0.0
-        self._around = Surroundings(
-            me,
-            files,
-            evidence,
-            session,
-            rendezvous,
-            signals,
-            budget=RestartBudget(spec.max_restarts, Policy().changed(options.policy).max_no_progress),
-            stuck_seconds=self._stuck_seconds,
-            reap=self._reap,
-            pool=pool,
-            send_logs=options.send_logs,
-            drain=keeper.drain,
-        )
 
     def kill_ranks(self) -> None:
         """Kill the ranks at once; for another thread, when the main thread may be blocked forever."""
@@ -152,7 +127,7 @@ class Agent(LocalElasticAgent):
             while True:
                 self._initialize_workers(self._worker_group)
                 self._signals.polled = True
-                ended = Loop(AttemptState(self._site()), self._ranks, self._pcontext, self._around).run()
+                ended = Loop(AttemptState(self._site()), self._ranks, self._pcontext, self._around, self).run()
                 if not (isinstance(ended.phase, Over) and ended.phase.restart):
                     return self._result(ended)
         except (DistError, RendezvousError):
@@ -181,13 +156,13 @@ class Agent(LocalElasticAgent):
             kill_signal=signal.Signals[name] if name else signal.SIGKILL,
         )
 
-    def _stuck_seconds(self) -> float:
+    def stuck_seconds(self) -> float:  # noqa: D102
         limit = float(getattr(self, "_uninterruptible_state_timeout", 0))  # torch has the check since 2.13
         if limit > 0 and self._check_uninterruptible_state_timeout(self._worker_group, limit) is not None:
             return limit
         return 0.0
 
-    def _reap(self) -> None:
+    def reap(self) -> None:  # noqa: D102
         self._shutdown(signal.SIGKILL, **torch_compat.accepted(LocalElasticAgent._shutdown, timeout=1))
 
     def _result(self, ended: AttemptState) -> RunResult:

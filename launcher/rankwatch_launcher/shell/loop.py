@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from torch.distributed.elastic.multiprocessing import PContext
 
@@ -68,10 +68,6 @@ class Surroundings:
     signals: Signals
     budget: RestartBudget
     """What the launcher was configured with."""
-    stuck_seconds: Callable[[], float]
-    """How long a rank has been stuck in the kernel, if that is too long; 0: none is."""
-    reap: Callable[[], None]
-    """Close the logs and reap the ranks, which have been killed."""
     pool: PrewarmPool | None = None
     send_logs: bool = True
     drain: Callable[[], None] = lambda: None
@@ -79,14 +75,29 @@ class Surroundings:
     clock: Callable[[], float] = time.monotonic
 
 
+class Reaper(Protocol):
+    """What holds the ranks' processes."""
+
+    def stuck_seconds(self) -> float:
+        """How long a rank has been stuck in the kernel, if that is too long; 0: none is."""
+
+    def reap(self) -> None:
+        """Close the logs and reap the ranks, which have been killed."""
+
+
 class Loop:
     """One attempt on this node, from its start to its end."""
 
     def __init__(
-        self, state: AttemptState, ranks: RankProcesses, context: PContext | None, around: Surroundings
+        self,
+        state: AttemptState,
+        ranks: RankProcesses,
+        context: PContext | None,
+        around: Surroundings,
+        reaper: Reaper,
     ) -> None:
         self.state = state
-        self._ranks, self._context, self._around = ranks, context, around
+        self._ranks, self._context, self._around, self._reaper = ranks, context, around, reaper
         self._files, self._session, self._rendezvous = around.files, around.session, around.rendezvous
         self._clock = around.clock
         self._next_poll = self._next_stuck_check = self._clock()
@@ -129,7 +140,7 @@ class Loop:
         self._poll_store()
         if (now := self._clock()) >= self._next_stuck_check and isinstance(self.state.phase, Running):
             self._next_stuck_check = now + STUCK_SECONDS
-            if seconds := self._around.stuck_seconds():
+            if seconds := self._reaper.stuck_seconds():
                 self._take(events.Stuck(now, seconds))
 
     def _take(self, event: events.Event) -> None:
@@ -291,7 +302,7 @@ class Loop:
             case effects.Close(reap):
                 self._ranks.close()
                 if reap:
-                    self._around.reap()
+                    self._reaper.reap()
         return None
 
     def _propose(self, effect: effects.Propose) -> events.Stored:

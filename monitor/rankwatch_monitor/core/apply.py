@@ -384,7 +384,7 @@ def _worst(endings: Sequence[ProcessEvent], at: float) -> Ending | None:
         of_kind = [event for event in endings if event.kind == kind]
         if of_kind:
             worst = next((event for event in of_kind if event.no_restart), of_kind[0])
-            return Ending(state, worst.reason, at, worst.cause, worst.no_restart)
+            return Ending(state, worst.reason, at, worst.cause, worst.no_restart, worst.why_none)
     return None
 
 

@@ -9,11 +9,24 @@ them, and this upper bound is learned: an emitter that exports once a minute get
 from __future__ import annotations
 
 from math import isnan
+from typing import NamedTuple
 
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.ranks import RankColumns
+
+
+class Stretch(NamedTuple):
+    """What happened from a rank's last report to this one."""
+
+    begin: float
+    end: float
+    steps: int
+    quiet: float
+    """Seconds without progress before this report."""
+    first: bool
+    """Until the first movement, and the first step, it may compile or load."""
 
 
 def infer(columns: RankColumns, durations: ObservedDurations, report: RankReport, now: float) -> float:
@@ -37,12 +50,11 @@ def infer(columns: RankColumns, durations: ObservedDurations, report: RankReport
     moved |= report.progress is not None and report.progress != columns.progress_R.item(rank)
     beats = 0 if report.beats is None else max(0, report.beats - columns.heartbeats_R.item(rank))
     beaten = beats > 0
-    # Until the first movement, and the first step, it may compile or load.
     first = since == columns.first_report_R.item(rank) or (before < 0 and report.iteration is not None)
     if beaten and columns.heartbeats_R.item(rank) <= 0:
         durations.add_first_sign(now - columns.first_report_R.item(rank))
     if report.open_sections is not None:
-        moved |= _learn_sections(columns, durations, report, steps, now - reported_at, quiet, now, first=first)
+        moved |= _learn_sections(columns, durations, report, Stretch(reported_at, now, steps, quiet, first))
     if (moved or beaten) and not first and not isnan(since):
         durations.add_sign(quiet, count=1 if report.foreign else max(1, beats))
     return 0.0 if moved or (beaten and not report.open_sections) else quiet
@@ -52,16 +64,12 @@ def _learn_sections(
     columns: RankColumns,
     durations: ObservedDurations,
     report: RankReport,
-    steps: int,
-    interval: float,
-    quiet: float,
-    now: float,
-    *,
-    first: bool,
+    since: Stretch,
 ) -> bool:
     """Take in the runs of sections that ended since the last report; whether a section was entered or left."""
-    present, rank = report.open_sections or {}, report.identity.rank
-    earlier = columns.open_sections(rank, now - interval)
+    present, rank, steps = report.open_sections or {}, report.identity.rank, since.steps
+    interval = since.end - since.begin
+    earlier = columns.open_sections(rank, since.begin)
     moved = present.keys() != earlier.keys()
     runs: dict[str, int] = {}
     for name, age in earlier.items():
@@ -71,7 +79,7 @@ def _learn_sections(
     if steps and STEP_SECTION not in earlier:
         runs[STEP_SECTION] = steps  # too short to be seen open
     for name, count in runs.items():
-        longest = earlier.get(name, quiet) + interval
+        longest = earlier.get(name, since.quiet) + interval
         durations.add_runs(name, count)
-        durations.add_longest(name, 0.0 if first else longest, first=longest if first else 0.0)
+        durations.add_longest(name, 0.0 if since.first else longest, first=longest if since.first else 0.0)
     return moved or bool(runs)

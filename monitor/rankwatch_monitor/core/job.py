@@ -151,9 +151,11 @@ class Ending:
     reason: str
     at: float
     cause: str = ""
-    """Of a failure: the part of ``reason`` that names what happened; empty: not stated."""
+    """Of a failure: what happened; empty: not stated apart from ``reason``."""
     no_restart: str = ""
     """Of a failure: a :class:`~rankwatch.contract.enums.NoRestart`; empty: another cause."""
+    why_none: str = ""
+    """The same as a clause."""
 
 
 class SettingsPush(NamedTuple):

@@ -62,8 +62,7 @@ def declare(job: Job, event: ProcessEvent, at: float) -> None:
     if node.ranks:
         signs += [float(columns.last_heard_R[r]) for r in node.ranks if r < len(columns)]
     since = float(min(np.nanmax(signs), at))
-    text = event.reason.rstrip(". ")
-    reason = text.partition(" is lost: ")[2] or text or UNSTATED  # the launchers' sentence names the node as well
+    reason = event.reason.rstrip(". ") or UNSTATED
     node.lost = NodeLoss(job.attempt if node.ranks else node.attempt, tuple(sorted(ranks)), since, reason)
 
 

@@ -36,7 +36,7 @@ from rankwatch_monitor.core.straggler.describe import changed_much, describe, is
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.peers import column_medians
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_scores
-from rankwatch_monitor.core.straggler.state import WINDOWS, Performance
+from rankwatch_monitor.core.straggler.state import WINDOWS, Description, Performance
 from rankwatch_monitor.core.straggler.window import Window
 
 NAMED: Final = 100
@@ -405,21 +405,20 @@ def _open(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -
     recent = _samples(job, window.now) if known or slow_R.any() else []
     hosts = job.columns.hosts
     slow_of_host = Counter(host for rank in np.flatnonzero(slow_R) if (host := hosts[rank]))
+
+    def seen_now(straggler: Straggler) -> Description:
+        average = _average_loss(performance, slowness, straggler.rank) if straggler.often is not None else None
+        alike, whole = slow_of_host[straggler.host], straggler.host in slowness.nodes
+        seen = describe(performance, job.policy, window, straggler, alike, average, whole=whole)
+        performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
+        return seen
+
     usual_R = column_medians(performance.lost_TR[-job.policy.straggler_windows :]) if known else window.lost_R
     for rank, straggler in known.items():
         if slow_TR[-1, rank]:
-            average = _average_loss(performance, slowness, rank) if straggler.often is not None else None
-            seen = describe(
-                performance,
-                job.policy,
-                window,
-                straggler,
-                slow_of_host[straggler.host],
-                average,
-                whole=straggler.host in slowness.nodes,
-            )
-            performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
-            if is_outdated(straggler, seen, usual_R[rank] if average is None else average):
+            seen = seen_now(straggler)
+            usual = float(usual_R[rank]) if straggler.often is None else _average_loss(performance, slowness, rank)
+            if is_outdated(straggler, seen, usual):
                 is_news = seen.cause is not straggler.cause or changed_much(straggler.share, seen.share)
                 performance.describe_straggler(straggler, seen)
                 if is_news:
@@ -431,18 +430,7 @@ def _open(job: Job, window: Window, slowness: Slowness, effects: list[Effect]) -
     named, found = new[: max(0, NAMED - len(known))], list[Straggler]()
     for number, rank in enumerate(named):
         straggler = _new_straggler(job, window, rank, slowness)
-        average = _average_loss(performance, slowness, rank) if straggler.often is not None else None
-        seen = describe(
-            performance,
-            job.policy,
-            window,
-            straggler,
-            slow_of_host[straggler.host],
-            average,
-            whole=straggler.host in slowness.nodes,
-        )
-        performance.describe_straggler(straggler, seen)
-        performance.see_straggler(straggler, window.now, seen.score, _usual_step(recent, straggler.since))
+        performance.describe_straggler(straggler, seen_now(straggler))
         performance.add_straggler(straggler)
         found.append(straggler)
         effects.append(Slowed(straggler, straggler.reason if number < LOGGED else ""))
@@ -570,15 +558,15 @@ def _conclude(job: Job, window: Window, slowness: Slowness, effects: list[Effect
     found = diagnosis.findings(
         list(performance.observed),
         performance.open_stragglers,
-        nodes=_whole_nodes(job, window, slowness),
-        ranks=int(window.fresh_R.sum()),
-        noise=lateness.noise(_surveyed(performance.signal_TR)),
-        step=float(np.median(step_R)) if len(step_R) else np.nan,
-        criteria=diagnosis.Criteria(
-            policy.straggler_slowdown, policy.straggler_windows_needed, policy.straggler_windows
+        _whole_nodes(job, window, slowness),
+        diagnosis.Newest(
+            int(window.fresh_R.sum()),
+            noise=lateness.noise(_surveyed(performance.signal_TR)),
+            step=float(np.median(step_R)) if len(step_R) else np.nan,
+            often_behind=_often_behind(performance.signal_TR, policy.straggler_slowdown),
         ),
-        often_behind=_often_behind(performance.signal_TR, policy.straggler_slowdown),
-        places=places(job),
+        diagnosis.Criteria(policy.straggler_slowdown, policy.straggler_windows_needed, policy.straggler_windows),
+        places(job),
     )
     was, past = performance.finding, {each.verdict: each for each in reversed(before)}
     performance.set_findings([_continued(each, past.get(each.verdict), window.now) for each in found])

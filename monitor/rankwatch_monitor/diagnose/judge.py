@@ -370,7 +370,7 @@ class _Case:
         found = Detection(VerdictKind.PROCESS_EXITED, rank, host, None, 0.0, 0.0, LimitSource.CONFIGURED)
         restarts = max([seen.attempt for _, seen in self.seen], default=0)
         newest = self.seen[0][1] if self.seen else None
-        text = words.crashed(found, rank, host, cause, more, restarts, newest, follows=follows)
+        text = words.crashed(found, cause, more, restarts, newest, follows=follows)
         return self._made_of(
             Verdict.TROUBLE, text, proof.NOTHING, kind=VerdictKind.PROCESS_EXITED, blamed=Blame(culprits), found=found
         )
@@ -395,17 +395,9 @@ class _Case:
         began = self.at - self.seconds
         zero, elapsed, since = (np.full(number, value) for value in (0.0, self.seconds, began))
         verdicts = Verdicts(np.array(ranks, dtype=np.int64), zero, elapsed, since, [common])
-        progress = self.stacks.group_progress()
         named = nccl.accused([answer for _, answer in self.answers], self.job.columns)
-        return blame(
-            self.job.columns,
-            verdicts,
-            self.stacks.groups(),
-            progress=progress,
-            without_stacks=self.silent,
-            nccl=named,
-            of_all={rank.rank for _, rank in self.seen if rank.of_all and rank.rank in self.standing},
-        )
+        of_all = {rank.rank for _, rank in self.seen if rank.of_all and rank.rank in self.standing}
+        return blame(self.job.columns, verdicts, self.stacks, without_stacks=self.silent, nccl=named, of_all=of_all)
 
     def _waits(self) -> dict[int, Wait]:
         usages = ((rank.rank, rank.stack.usage) for _, rank in self.seen)

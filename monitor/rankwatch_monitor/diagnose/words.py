@@ -209,17 +209,10 @@ def ended(end: SeenExit) -> Exited | None:
 
 
 def crashed(
-    found: Detection,
-    rank: int,
-    host: str,
-    cause: Exited | None,
-    more: int,
-    restarts: int,
-    newest: SeenRank | None,
-    *,
-    follows: bool,
+    found: Detection, cause: Exited | None, more: int, restarts: int, newest: SeenRank | None, *, follows: bool
 ) -> str:
     """A process ended while it was looked at."""
+    rank, host = found.rank, found.host
     if cause is None:
         text = f"The process of rank {rank}{sentence.on(host)} ended first; how, only its launcher knows."
     else:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 
-from rankwatch.contract.rank_output import LEAST_BYTES, MOST_BYTES, MOST_RANKS, LogAnswer, read_cursor
+from rankwatch.contract.rank_output import LEAST_BYTES, MOST_BYTES, MOST_RANKS, LogAnswer, LogRequest, read_cursor
 from rankwatch_monitor.core.views import rank_output, responses
 from rankwatch_monitor.http.auth import grant_of, reader_of
 from rankwatch_monitor.http.launchers import known_node
@@ -64,10 +64,7 @@ def log_routes(monitor: Monitor) -> APIRouter:
             answers = await monitor.log_requests.ask(
                 job_id,
                 asked.by_node,
-                of,
-                most,
-                since,
-                whole=whole,
+                LogRequest("", of, (), most, since, whole),
                 reader=reader_of(grant_of(request), host),
                 now=monitor.clock.now(),
             )

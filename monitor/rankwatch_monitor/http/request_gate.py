@@ -17,7 +17,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
@@ -63,6 +63,26 @@ RefuseEvidence = Callable[[str, int, str, Callable[[str], bool] | None], Callabl
 """See :meth:`rankwatch_monitor.service.monitor.Monitor.refuse_evidence`."""
 
 
+class _RefusedError(Exception):
+    """The answer to a request that is refused by its head, and the reason it is counted under."""
+
+    def __init__(self, reason: str, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.reason, self.status, self.message, self.headers = reason, status, message, headers
+
+
+class _Admitted(NamedTuple):
+    """What the head of a request allows."""
+
+    guarded: bool
+    limit: int
+    """Bytes of the body."""
+    size: int
+    """The same as declared."""
+    give_back: Callable[[int], None] | None
+    """Takes how many bytes of the quota were not used."""
+
+
 class RequestGate:
     """The middleware."""
 
@@ -86,73 +106,84 @@ class RequestGate:
         """Bytes of responses by reader, see :data:`MOST_UNSENT`."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102
-        path = scope.get("path", "")
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        try:
+            admitted = self._admit(scope, Headers(scope=scope))
+        except _RefusedError as refused:
+            self._counters.reject(refused.reason)
+            await problem(refused.status, refused.message, refused.headers)(scope, receive, send)
+            return
+        if admitted is None:
+            await self._app(scope, receive, send)
+            return
+        client = scope.get("client")
+        host = client[0] if client else ""
+        with self._admission.body(host) as counted:
+            body = _BoundedBody(receive, send, counted, admitted.limit, self._counters)
+            try:
+                await self._pass(scope, body, admitted, host)
+            finally:
+                if admitted.give_back is not None:
+                    admitted.give_back(max(0, admitted.size - counted.size))
+
+    def _admit(self, scope: Scope, headers: Headers) -> _Admitted | None:
+        """Decide by the head; None: the application makes the same checks.
+
+        Raises:
+            _RefusedError: the request is refused.
+        """
         if "transfer-encoding" in headers and "content-length" in headers:
             # A proxy may have taken another part of it for the body (RFC 9112, section 6.3): the rest is not answered.
-            self._counters.reject("bad_request")
-            await problem(400, _TWO_LENGTHS, {"Connection": "close"})(scope, receive, send)
-            return
-        if path in OTLP:
-            await self._app(scope, receive, send)  # OTLP endpoints call admit_senders, which makes the same checks
-            return
+            raise _RefusedError("bad_request", 400, _TWO_LENGTHS, {"Connection": "close"})
+        path = scope["path"]
+        if path in OTLP:  # these endpoints call admit_senders
+            return None
         guarded = path != LOGIN and (path.startswith(semconv.API_PREFIX) or path == "/metrics")
         if (denied := self._denied(scope, headers, guarded=guarded)) is not None:
-            self._counters.reject("unauthorized")
             challenge = _CHALLENGE if denied.status in (401, 403) else None
-            await problem(denied.status, denied.message, challenge)(scope, receive, send)
-            return
+            raise _RefusedError("unauthorized", denied.status, denied.message, challenge)
         limit = LARGEST if guarded else LARGEST_UNGUARDED
         evidence = _EVIDENCE.fullmatch(path) if scope["method"] == "POST" else None
         if evidence is not None and evidence[2] == "evidence":
             limit = LARGEST_EVIDENCE
         declared = headers.get("content-length", "0")
         if not declared.isdigit() or len(declared) > 18 or int(declared) > limit:
-            self._counters.reject("body_too_large")
-            await problem(413, _too_large(limit))(scope, receive, send)
-            return
-        give_back: Callable[[int], None] | None = None
+            raise _RefusedError("body_too_large", 413, _too_large(limit))
         size = int(declared) if "content-length" in headers else limit
-        if evidence is not None:
-            bearer = Bearer(self._tokens, headers, "", self._sessions)
-            refused, grant = auth.refused(bearer, auth.Scope.INGEST, evidence[1]), bearer.grant()
-            if refused is not None or grant is None:
-                self._counters.reject("unauthorized")
-                await problem(*(refused or no_grant(bearer)), _CHALLENGE)(scope, receive, send)
+        give_back = None if evidence is None else self._admit_evidence(evidence[1], size, headers)
+        return _Admitted(guarded, limit, size, give_back)
+
+    def _admit_evidence(self, job_id: str, size: int, headers: Headers) -> Callable[[int], None]:
+        bearer = Bearer(self._tokens, headers, "", self._sessions)
+        refused, grant = auth.refused(bearer, auth.Scope.INGEST, job_id), bearer.grant()
+        if refused is not None or grant is None:
+            raise _RefusedError("unauthorized", *(refused or no_grant(bearer)), _CHALLENGE)
+        try:
+            return self._refuse_evidence(job_id, size, grant.name, grant.bound)
+        except Refusal as refusal:
+            retry = {"Retry-After": str(refusal.retry_after)}
+            raise _RefusedError(refusal.reason, refusal.status, refusal.message, retry) from None
+
+    async def _pass(self, scope: Scope, body: _BoundedBody, admitted: _Admitted, host: str) -> None:
+        """Let an admitted request into the application in its turn."""
+        reads = scope["method"] in SAFE_METHODS
+        if not admitted.guarded or (reads and scope["path"].endswith(_POLLS)):
+            await self._app(scope, body.receive, body.send)
+            return
+        token = _token_in(scope["query_string"])
+        sender = auth.reader_of(Bearer(self._tokens, Headers(scope=scope), token, self._sessions).grant(), host)
+        if not reads:
+            await self._change(scope, body, sender, large=admitted.size > LARGE)
+            return
+        async with self._reads.held(sender) as body.answered:
+            if self._unsent.get(sender, 0) > MOST_UNSENT:
+                self._counters.reject("unread")
+                await problem(429, _UNREAD, {"Retry-After": "5"})(scope, body.receive, body.send)
                 return
-            try:
-                give_back = self._refuse_evidence(evidence[1], size, grant.name, grant.bound)
-            except Refusal as refusal:
-                self._counters.reject(refusal.reason)
-                retry = {"Retry-After": str(refusal.retry_after)}
-                await problem(refusal.status, refusal.message, retry)(scope, receive, send)
-                return
-        client = scope.get("client")
-        host = client[0] if client else ""
-        with self._admission.body(host) as counted:
-            body = _BoundedBody(receive, send, counted, limit, self._counters)
-            try:
-                if not guarded or (scope["method"] in SAFE_METHODS and path.endswith(_POLLS)):
-                    await self._app(scope, body.receive, body.send)
-                    return
-                grant = Bearer(self._tokens, headers, _token_in(scope["query_string"]), self._sessions).grant()
-                sender = auth.reader_of(grant, host)
-                if scope["method"] in SAFE_METHODS:
-                    async with self._reads.held(sender) as body.answered:
-                        if self._unsent.get(sender, 0) > MOST_UNSENT:
-                            self._counters.reject("unread")
-                            await problem(429, _UNREAD, {"Retry-After": "5"})(scope, body.receive, body.send)
-                            return
-                        body.unsent = partial(self._count_unsent, sender)
-                        await self._app(scope, body.receive, body.send)
-                else:
-                    await self._change(scope, body, sender, large=size > LARGE)
-            finally:
-                if give_back is not None:
-                    give_back(max(0, size - counted.size))
+            body.unsent = partial(self._count_unsent, sender)
+            await self._app(scope, body.receive, body.send)
 
     def _count_unsent(self, sender: str, size: int) -> None:
         """Count bytes of a response that wait for a reader, or that no longer do."""

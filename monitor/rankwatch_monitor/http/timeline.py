@@ -16,14 +16,13 @@ from rankwatch.profiling.source import NO_SOURCE
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import downtime, responses
 from rankwatch_monitor.core.views.no_sections import no_sections
-from rankwatch_monitor.http.why import Moment, OfAttempt, Points, check_order
+from rankwatch_monitor.http.why import Selected
 from rankwatch_monitor.service import span_store, timeline_finding, trace_export, trend
 from rankwatch_monitor.service.monitor import Monitor
 
 SHOWN_RANKS = 64
 SHOWN_STEPS = 50
 """Ranks and steps in one response."""
-SIX_HOURS = 21_600.0
 
 
 def timeline_routes(monitor: Monitor) -> APIRouter:
@@ -90,21 +89,12 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
         return JSONResponse(found, headers={"content-disposition": 'attachment; filename="trace.json"'})
 
     @routes.get("/jobs/{job_id}/trends", summary="Goodput, speed, scores and logged values")
-    async def trends(
-        job_id: str,
-        since: Moment = None,
-        until: Moment = None,
-        attempt: OfAttempt = None,
-        points: Points = trend.SHOWN,
-    ) -> responses.Trends:
+    async def trends(job_id: str, wanted: Selected) -> responses.Trends:
         job = monitor.job(job_id)
-        check_order(since, until)
         kept, outages = job.trends.copy(), downtime.outages(job, monitor.clock.now())
-        last = kept.latest_at if until is None else until
-        begin = last - SIX_HOURS if since is None else since
-        newest = trend.newest(job, until)
+        newest = trend.newest(job, wanted.until)
         shown = partial(trend.to_json, outages=outages, began=job.ledger.began, newest=newest)
-        return cast("responses.Trends", await run_in_threadpool(shown, kept, begin, last, attempt, points))
+        return cast("responses.Trends", await run_in_threadpool(shown, kept, wanted))
 
     return routes
 

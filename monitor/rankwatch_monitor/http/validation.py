@@ -35,7 +35,7 @@ NAMES: Final = ("node", "host", "job_name", "lost_node", "signal", "incident_id"
 """Names that are shown and logged: no control characters."""
 LONG_NAMES: Final = ("file", "function", "group", "operation", "calls", "method", "stream", "path", "launch")
 """Names that may be longer than others, by :data:`LONGER`."""
-SENTENCES: Final = ("reason", "role_reason", "cause", "message", "detail")
+SENTENCES: Final = ("reason", "role_reason", "cause", "why_none", "message", "detail")
 """Text of ranks and launchers that is shown and logged; :func:`clean` cuts it."""
 CODES: Final = ("signal", "no_restart", "notice")
 """Short text that a newer launcher may know more of; :func:`clean` cuts it."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, cast
 
-from fastapi import APIRouter, HTTPException, Query
+from fastapi import APIRouter, Depends, HTTPException, Query
 from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -17,15 +17,13 @@ from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.of_attempts import of_attempts
 from rankwatch_monitor.core.regression.outages import Outage, with_edges
 from rankwatch_monitor.core.regression.sample import NAME, OWN_PARTS, Sample, merged
-from rankwatch_monitor.core.regression.trends import TrendHistory, neighbours
+from rankwatch_monitor.core.regression.trends import SHOWN, Selection, TrendHistory, neighbours
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import downtime, responses, verdict
 from rankwatch_monitor.core.views.throttling import throttle_of
 from rankwatch_monitor.core.words import slow as words
 from rankwatch_monitor.service.monitor import Monitor
 
-SHOWN = 1500
-"""Samples in one response; neighbouring samples are merged where there are more."""
 HOUR = 3600.0
 DAY = 24 * HOUR
 LATEST = 253_402_300_799.0
@@ -34,6 +32,22 @@ LATEST = 253_402_300_799.0
 Moment = Annotated[float | None, Query(ge=0, le=LATEST, allow_inf_nan=False, description="unix seconds")]
 OfAttempt = Annotated[int | None, Query(ge=0, lt=2**63, description="only of this attempt")]
 Points = Annotated[int, Query(ge=1, le=SHOWN, description="at most so many; neighbouring ones are merged")]
+
+
+def selected(
+    since: Moment = None, until: Moment = None, attempt: OfAttempt = None, points: Points = SHOWN
+) -> Selection:
+    """The rows of a history that a request asks for.
+
+    Raises:
+        HTTPException: 422, the range ends before it begins.
+    """
+    if since is not None and until is not None and since > until:
+        raise HTTPException(422, f"since ({since:.0f}) must not be later than until ({until:.0f})")
+    return Selection(since, until, attempt, points)
+
+
+Selected = Annotated[Selection, Depends(selected)]
 CHARTED = ("at", "attempt", "iteration", "seconds", "step", "step_max", "parts", "waiting")
 """Fields of a sample that a chart of step times needs."""
 
@@ -70,10 +84,7 @@ def why_routes(monitor: Monitor) -> APIRouter:
     )
     async def history(
         job_id: str,
-        since: Moment = None,
-        until: Moment = None,
-        attempt: OfAttempt = None,
-        points: Points = SHOWN,
+        wanted: Selected,
         brief: Annotated[bool, Query(description="only step times and their parts, as for a chart")] = False,
         devices: Annotated[bool, Query(description="clocks and temperature of the devices too, if brief")] = False,
         slowest: Annotated[bool, Query(description="the slowest rank's own work too, if brief")] = False,
@@ -81,15 +92,14 @@ def why_routes(monitor: Monitor) -> APIRouter:
         section: Annotated[str | None, Query(max_length=NAME, description="this section too, if brief")] = None,
     ) -> JSONResponse:
         kept = monitor.job(job_id).performance.history.copy()
-        check_order(since, until)
-        if since is None and kept.latest is not None:
-            since = (kept.latest.at if until is None else until) - HOUR
+        if kept.latest is not None:
+            wanted = wanted._replace(since=wanted.begin(kept.latest.at, HOUR))
         shown = (
             partial(_brief, devices=devices, slowest=slowest, bandwidths=bandwidths, section=section)
             if brief
             else _whole
         )
-        samples = await run_in_threadpool(_samples, kept, since, until, attempt, points, shown, brief)
+        samples = await run_in_threadpool(_samples, kept, wanted, shown, brief)
         return JSONResponse({"samples": samples})
 
     return routes
@@ -110,7 +120,7 @@ def _known_slow(job: Job, straggler: Straggler) -> KnownSlow:
     )
     if found is None:
         return known
-    gpu = found.gpu.removeprefix("its ")
+    gpu = "GPU" if found.local_rank < 0 else found.gpu
     return known._replace(gpu=gpu, throttling=found.reasons, throttled_since=found.since)
 
 
@@ -126,23 +136,12 @@ def _happened(job: Job, since: float, until: float, now: float) -> list[str]:
     return found
 
 
-def check_order(since: float | None, until: float | None) -> None:
-    """Refuse a range that ends before it begins."""
-    if since is not None and until is not None and since > until:
-        raise HTTPException(422, f"since ({since:.0f}) must not be later than until ({until:.0f})")
-
-
 def _samples(
-    history: History,
-    since: float | None,
-    until: float | None,
-    attempt: int | None,
-    points: int,
-    shown: Callable[[Sample], dict[str, Any]],
-    charted: bool,
+    history: History, wanted: Selection, shown: Callable[[Sample], dict[str, Any]], charted: bool
 ) -> list[dict[str, Any]]:
-    found = [each for each in history.window(since, until) if attempt in (None, each.attempt)]
-    rows = [merged(some) for some in neighbours(found, points)]
+    found = history.window(wanted.since, wanted.until)
+    found = [each for each in found if wanted.attempt in (None, each.attempt)]
+    rows = [merged(some) for some in neighbours(found, wanted.most)]
     latest = history.latest
     if charted and rows and latest is not None and rows[-1].at == latest.at:
         rows[-1] = latest._replace(seconds=rows[-1].seconds)  # a chart shows its end as the newest window

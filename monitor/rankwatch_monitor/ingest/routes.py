@@ -84,6 +84,25 @@ _EMPTY_RESPONSE: Final[Mapping[Format, bytes]] = {"protobuf": b"", "json": b"{}"
 _LARGE_BYTES: Final[dict[Format, int]] = {"protobuf": 512 * 1024, "json": 16 * 1024}
 
 
+class Senders(NamedTuple):
+    """Who may send what, and in which order."""
+
+    admit: Admit | None = None
+    """Authorizes them; without it all are."""
+    elsewhere: Elsewhere | None = None
+    """Why the reports of a job belong to another monitor; without it none do."""
+    shed: Shed | None = None
+    """Called for metrics that were refused under load."""
+    line: Line = lambda headers: headers.get(semconv.JOB_HEADER, "")
+    """Requests in one line wait behind each other, and the lines take turns."""
+    shared: bool = False
+    """The monitor is one of several behind a proxy."""
+
+    def admitted(self, headers: Mapping[str, str]) -> Forbidden | None:
+        """Which jobs the body after these headers must not be about; raises what ``admit`` raises."""
+        return self.admit(headers) if self.admit is not None else None
+
+
 class OtlpEndpoints:
     """``POST /v1/metrics`` and ``POST /v1/traces``.
 
@@ -98,12 +117,8 @@ class OtlpEndpoints:
         limits: Limits | None = None,
         counters: Counters | None = None,
         since_unix_ns: int = 0,
-        admit: Admit | None = None,
-        elsewhere: Elsewhere | None = None,
         replaced: Replaced | None = None,
-        shed: Shed | None = None,
-        line: Line = lambda headers: headers.get(semconv.JOB_HEADER, ""),
-        shared: bool = False,
+        senders: Senders = Senders(),  # noqa: B008  # frozen
     ) -> None:
         """Create the endpoints.
 
@@ -113,20 +128,17 @@ class OtlpEndpoints:
             limits: what one sender may ask for.
             counters: where requests, reports and rejections are counted.
             since_unix_ns: when the monitor started, see :class:`SeriesTracker`.
-            admit: authorizes senders; without it all are.
-            elsewhere: why the reports of a job belong to another monitor; without it none do.
             replaced: which processes were replaced for good, so that nothing has to be remembered of them.
-            shed: is called for metrics that were refused under load.
-            line: requests in one line wait behind each other, and the lines take turns.
-            shared: the monitor is one of several behind a proxy.
+            senders: who may send what.
         """
         self.limits = limits or Limits()
         self.counters = counters if counters is not None else Counters()
-        self.admit, self.admission = admit, Admission(shared=shared)
-        self._sink, self._spans, self._shed = sink, spans, shed
-        self.line = line
+        self.senders, self.admission = senders, Admission(shared=senders.shared)
+        self._sink, self._spans = sink, spans
         progress = Progress(self.limits.processes_remembered)
-        self._metrics_decoder = MetricsDecoder(self.limits, self.counters, since_unix_ns, elsewhere, progress, replaced)
+        self._metrics_decoder = MetricsDecoder(
+            self.limits, self.counters, since_unix_ns, senders.elsewhere, progress, replaced
+        )
         self._traces_decoder = TracesDecoder(self.limits, self.counters, progress)
         self._parsing_large = asyncio.Semaphore(1)
         self.router = APIRouter()
@@ -153,11 +165,12 @@ class OtlpEndpoints:
     def count_shed(self, refusal: Refusal, headers: Mapping[str, str]) -> None:
         """Pass on which job has lost a report to the monitor's load."""
         job_id = headers.get(semconv.JOB_HEADER)
-        if self._shed is None or refusal.reason != "unavailable" or (not job_id and isinstance(refusal, AboveShare)):
+        shed = self.senders.shed
+        if shed is None or refusal.reason != "unavailable" or (not job_id and isinstance(refusal, AboveShare)):
             return
         with contextlib.suppress(Refusal):  # of a sender that is not authorized
-            forbidden = self.admit(headers) if self.admit is not None else None
-            self._shed(unquote(job_id) if job_id else None, forbidden)
+            forbidden = self.senders.admitted(headers)
+            shed(unquote(job_id) if job_id else None, forbidden)
 
     def refused(self, refusal: Refusal, encoded: Format) -> Response:
         """The response to a refused request, in the encoding of the request."""
@@ -220,7 +233,7 @@ class OtlpEndpoints:
             headers = request.headers
             encoded = body_format(headers.get("content-type"))
             self.admission.check(spans=spans)
-            forbidden = self.admit(headers) if self.admit is not None else None
+            forbidden = self.senders.admitted(headers)
             check_length(headers.get("content-length"), self.limits)
             with self.admission.body(request.client.host if request.client is not None else "") as counted:
                 sent = await _read_body(request, self.limits, counted)

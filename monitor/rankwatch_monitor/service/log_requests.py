@@ -72,11 +72,8 @@ class LogRequests:
         self,
         job_id: str,
         wanted: Mapping[str, Sequence[int]],
-        attempt: int,
-        most: int,
-        after: Mapping[str, int],
+        asked_for: LogRequest,
         *,
-        whole: bool,
         reader: str,
         now: float,
     ) -> dict[str, LogAnswer]:
@@ -85,10 +82,7 @@ class LogRequests:
         Args:
             job_id: the job.
             wanted: ranks by launcher.
-            attempt: of the job.
-            most: bytes of each log.
-            after: see :class:`LogRequest`.
-            whole: the same.
+            asked_for: which part of each log; its ranks and number differ between launchers.
             reader: who reads, for the bounds.
             now: unix seconds.
 
@@ -97,12 +91,12 @@ class LogRequests:
         """
         if self._reading.get(reader, 0) >= AT_ONCE:
             raise Refusal(429, "too_many_logs", f"{AT_ONCE} of your readings of logs wait already", retry_after=1)
-        self._charge(reader, min(MOST_BYTES, most * sum(map(len, wanted.values()))), now)
+        self._charge(reader, min(MOST_BYTES, asked_for.most * sum(map(len, wanted.values()))), now)
         self._reading[reader] = self._reading.get(reader, 0) + 1
         asked: dict[tuple[str, str, str], _Waiting] = {}
         try:
             for node, ranks in wanted.items():
-                request = LogRequest(secrets.token_hex(8), attempt, tuple(ranks), most, after, whole)
+                request = replace(asked_for, id=secrets.token_hex(8), ranks=tuple(ranks))
                 asked[job_id, node, request.id] = _Waiting(request)
                 self._unsent.setdefault((job_id, node), []).append(request)
             self._waiting |= asked

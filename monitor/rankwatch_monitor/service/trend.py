@@ -18,13 +18,21 @@ from rankwatch_monitor.core.job import PACE_WINDOW, Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.regression.logged import Value
 from rankwatch_monitor.core.regression.outages import Outage, goodput_at, with_edges
-from rankwatch_monitor.core.regression.trends import LOGGED, NON_FINITE, Point, TrendHistory, finite, mean, neighbours
+from rankwatch_monitor.core.regression.trends import (
+    LOGGED,
+    NON_FINITE,
+    Point,
+    Selection,
+    TrendHistory,
+    finite,
+    mean,
+    neighbours,
+)
 from rankwatch_monitor.core.views import rankings, verdict
 
 INTERVAL: Final = 15.0
 """Seconds between two points."""
-SHOWN: Final = 1500
-"""Points in one response; neighbouring points are merged where there are more."""
+SIX_HOURS: Final = 21_600.0
 ATTEMPTS: Final = 100
 """Attempts that are named in one response, the newest."""
 COURSES: Final = ("goodput", "goodput_window", "speed")
@@ -100,10 +108,7 @@ def newest(job: Job, until: float | None) -> Newest:
 
 def to_json(
     history: TrendHistory,
-    since: float,
-    until: float,
-    attempt: int | None = None,
-    most: int = SHOWN,
+    wanted: Selection,
     *,
     outages: Sequence[Outage] = (),
     began: float = 0.0,
@@ -115,11 +120,13 @@ def to_json(
     end of an outage has points of its own, beside ``most``; goodput counts since ``began``. Logged values are means,
     but the last ones are the ``newest``.
     """
+    since = wanted.begin(history.latest_at, SIX_HOURS)
+    until = history.latest_at if wanted.until is None else wanted.until
     found = history.window(since, until)
     attempts = list(dict.fromkeys(point.attempt for point in found))[-ATTEMPTS:]
-    if attempt is not None:
-        found = [point for point in found if point.attempt == attempt]
-    merged = [mean(some) for some in neighbours(found, most)]
+    if wanted.attempt is not None:
+        found = [point for point in found if point.attempt == wanted.attempt]
+    merged = [mean(some) for some in neighbours(found, wanted.most)]
     points = [point for point in with_edges(merged, outages, began) if since <= point.at <= until]
     points = _with_newest(points, newest)
     names = {name for point in points for name in point.values}

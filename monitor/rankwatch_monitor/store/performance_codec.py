@@ -65,16 +65,12 @@ def restore(performance: Performance, body: Mapping[str, Any]) -> None:
         for column, each in enumerate(stored["names"]):
             if (own := table.index(each)) is not None:
                 table["median"][: len(median_DK), own] = median_DK[:, column]
-    performance.restore(
-        stragglers=[_straggler(each) for each in body["stragglers"]],
-        findings=tuple(map(_finding, body["findings"])),
-        cost_gpu_hours=body["cost_gpu_hours"],
-        verdicts={StragglerVerdict(verdict): count for verdict, count in body["verdicts"].items()},
-        found={Cause(cause): count for cause, count in body["found"].items()},
-        last_straggler=body["last_straggler"],
-        best=best,
-        history=History.of_json(body["history"]),
-    )
+    performance.stragglers = [_straggler(each) for each in body["stragglers"]]
+    performance.findings = tuple(map(_finding, body["findings"]))
+    performance.verdicts = {StragglerVerdict(verdict): count for verdict, count in body["verdicts"].items()}
+    performance.found = {Cause(cause): count for cause, count in body["found"].items()}
+    performance.cost_gpu_hours, performance.last_straggler = body["cost_gpu_hours"], body["last_straggler"]
+    performance.best, performance.history = best, History.of_json(body["history"])
 
 
 def _tables(best: BestMedians) -> dict[str, Table]:

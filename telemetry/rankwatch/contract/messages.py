@@ -136,9 +136,11 @@ class ProcessEvent:
     """The signal's name, SIGKILL for example, when one ended the process."""
     reason: str = ""
     cause: str = ""
-    """Of ``failed``: what happened, with which ``reason`` begins, and goes on with why no restart follows."""
+    """Of ``failed``: what happened."""
     no_restart: str = ""
-    """Of ``failed``: a :class:`~rankwatch.contract.enums.NoRestart`; empty: another cause."""
+    """Of ``failed``: why no restart follows, a :class:`~rankwatch.contract.enums.NoRestart`; empty: not stated."""
+    why_none: str = ""
+    """The same as a clause."""
     message: str = ""
     """Of an exit: the rank's own message, the first line of its error for example."""
     spared: bool = False

@@ -50,7 +50,7 @@ class Job:
                 name,
                 self.rules,
                 budget=lambda: self.budget,
-                on_lost=lambda member, attempt, _: self.lost.append((member.node, attempt)),
+                on_lost=lambda loss, attempt: self.lost.append((loss.member.node, attempt)),
             )
 
     def update(self, name: str, **changes: Any) -> None:
@@ -344,7 +344,7 @@ def watched_by_kernel(*names: str) -> tuple[Job, Kernel]:
         "a",
         job.rules,
         budget=lambda: job.budget,
-        on_lost=lambda member, attempt, _: job.lost.append((member.node, attempt)),
+        on_lost=lambda loss, attempt: job.lost.append((loss.member.node, attempt)),
         connections=kernel,
     )
     job.tick(times=2)

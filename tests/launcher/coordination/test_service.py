@@ -12,7 +12,7 @@ from launcher.conftest import wait_for
 from rankwatch_launcher.coordination import service as module
 from rankwatch_launcher.coordination.decisions import RestartBudget, StepRange, StopRequest
 from rankwatch_launcher.coordination.membership import Member, MembershipRules, NodeProgress
-from rankwatch_launcher.coordination.service import MembershipService
+from rankwatch_launcher.coordination.service import LauncherCalls, MembershipService
 from rankwatch_launcher.coordination.store import JobStore
 
 Join = Callable[[str], MembershipService]
@@ -33,10 +33,12 @@ def join(shared: HashStore) -> Iterator[Join]:
             "job",
             Member(name, f"host-{name}", 1),
             MembershipRules(2, 2),
-            budget=lambda: RestartBudget(3),
-            progress=lambda: NodeProgress(StepRange(0, 7), 1.0, follows_stop_step=True),
-            on_lost=lambda *_: None,
-            on_store_timeout=lambda *_: None,
+            LauncherCalls(
+                budget=lambda: RestartBudget(3),
+                progress=lambda: NodeProgress(StepRange(0, 7), 1.0, follows_stop_step=True),
+                on_lost=lambda *_: None,
+                on_store_timeout=lambda *_: None,
+            ),
         )
         made.append(service)
         service.join()
@@ -80,10 +82,12 @@ def test_a_store_that_does_not_respond_is_detected(monkeypatch: pytest.MonkeyPat
         "job",
         Member("a", "h", 1),
         MembershipRules(1, 1, node_timeout=0.5, silent_after=0.5),
-        budget=lambda: RestartBudget(3),
-        progress=lambda: NodeProgress(work=next(work) if progressing[0] else 0),
-        on_lost=lambda *_: None,
-        on_store_timeout=lambda silence, _: detected.append(silence),
+        LauncherCalls(
+            budget=lambda: RestartBudget(3),
+            progress=lambda: NodeProgress(work=next(work) if progressing[0] else 0),
+            on_lost=lambda *_: None,
+            on_store_timeout=lambda silence, _: detected.append(silence),
+        ),
     )
     checks = iter([False] * 20 + [True])
     monkeypatch.setattr(service._ended, "wait", lambda _: next(checks, True))

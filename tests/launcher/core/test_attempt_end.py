@@ -34,7 +34,7 @@ def test_code_16_resumes_on_another_node_if_there_is_one(elsewhere: bool, verdic
     decision = attempt_end.on_crash([exit_of(16)], "n1", "h1", elsewhere=elsewhere)
     assert (decision.verdict, decision.code, decision.avoid) == (verdict, 16, "n1")
     assert decision.no_restart == ("" if elsewhere else NoRestart.RESUME_ELSEWHERE)
-    assert decision.reason.startswith(decision.cause)
+    assert decision.reason == f"{decision.cause}; {decision.why_none}" or elsewhere
 
 
 def test_code_17_fails_the_job_whatever_else_happened() -> None:
@@ -68,7 +68,7 @@ def test_a_stop_since_no_restart_is_left_is_a_failure_that_may_be_launched_again
     assert decision is not None
     assert (decision.verdict, decision.fault, decision.incident) == (FAIL, False, "i1")
     assert (decision.code, decision.no_restart) == (CODE_FAILED, why)
-    assert decision.reason.startswith(decision.cause)
+    assert decision.reason == f"{decision.cause}; {decision.why_none}"
     failed = Outcome(FAILED, decision.code, decision.reason, no_restart=decision.no_restart)
     assert isinstance(retry_policy.after(failed, failed.code, False, 0, 1), retry_policy.Again)
 

@@ -404,8 +404,6 @@ class Scene:
             rendezvous,
             self.signals,
             budget=RestartBudget(job.restarts),
-            stuck_seconds=lambda: 0.0,
-            reap=lambda: None,
             clock=lambda: self.now,
         )
         site = Site(
@@ -423,8 +421,9 @@ class Scene:
         files = {rank: str(self.folder / str(rank)) for rank in range(job.ranks)}
         context: Any = SimpleNamespace(error_files=files, stderrs={}, stdouts={})
         ranks: Any = self
+        reaper: Any = SimpleNamespace(stuck_seconds=lambda: 0.0, reap=lambda: None)
         try:
-            ended = Loop(AttemptState(site), ranks, context, around).run()
+            ended = Loop(AttemptState(site), ranks, context, around, reaper).run()
         except DistError:
             self.note("ended without the store")
             return

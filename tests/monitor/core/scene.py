@@ -467,8 +467,9 @@ class Scene:
                 self.stop_step = directive.stop_step
                 self.ack(directive, AckState.DONE, node)
             case DirectiveKind.STOP if directive.no_restart:
-                ended = {"cause": directive.reason, "no_restart": directive.no_restart}
-                self.event(ProcessEventKind.FAILED, node, reason=f"{directive.reason}; no restart is left", **ended)
+                why = "no restart is left"
+                ended = {"cause": directive.reason, "no_restart": directive.no_restart, "why_none": why}
+                self.event(ProcessEventKind.FAILED, node, reason=f"{directive.reason}; {why}", **ended)
             case DirectiveKind.STOP:
                 self.event(ProcessEventKind.STOPPED, node, reason=directive.reason)
 

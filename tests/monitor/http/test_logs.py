@@ -11,7 +11,7 @@ import pytest
 
 from monitor.http.raw_launcher import Line, Raw, Served
 from rankwatch.contract import rank_output
-from rankwatch.contract.rank_output import MOST_RANKS, LogAnswer, LogPart
+from rankwatch.contract.rank_output import MOST_RANKS, LogAnswer, LogPart, LogRequest
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.ingest.rejection import Refusal
 from rankwatch_monitor.service.log_requests import AT_ONCE, LogRequests
@@ -202,7 +202,7 @@ def test_an_answer_that_nobody_asked_for_changes_nothing(api: Api, job: str, fir
 
 
 def asking(requests: LogRequests, reader: str = "r", most: int = 1 << 20, now: float = 0.0) -> Any:
-    return requests.ask("j", {"n": [0]}, 1, most, {}, whole=False, reader=reader, now=now)
+    return requests.ask("j", {"n": [0]}, LogRequest("", 1, (), most), reader=reader, now=now)
 
 
 def test_a_reader_waits_for_a_few_answers_at_a_time_and_others_do_not_wait_for_it() -> None:

@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.limits import Counters
 from rankwatch_monitor.ingest.rejection import Refusal
-from rankwatch_monitor.ingest.routes import OtlpEndpoints
+from rankwatch_monitor.ingest.routes import OtlpEndpoints, Senders
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 
 RESOURCE = Resource.create({"service.name": "foreign", "dl.rank": 1, "dl.world_size": 2})
@@ -57,7 +57,7 @@ def monitor() -> Iterator[Monitor]:
         monitor.take,  # type: ignore[arg-type]
         spans=monitor.spans.extend,  # type: ignore[arg-type]
         counters=monitor.counters,
-        admit=monitor.admit,
+        senders=Senders(admit=monitor.admit),
     )
     app.include_router(endpoints.router)
     listener = socket.create_server(("127.0.0.1", 0))

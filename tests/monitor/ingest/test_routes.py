@@ -22,7 +22,7 @@ from monitor.ingest.test_traces_decoder import spans_of
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.limits import MIB, Counters, Limits
 from rankwatch_monitor.ingest.rejection import Refusal
-from rankwatch_monitor.ingest.routes import Admit, OtlpEndpoints, RefusedReport
+from rankwatch_monitor.ingest.routes import Admit, OtlpEndpoints, RefusedReport, Senders
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -43,7 +43,7 @@ class Server:
         app = FastAPI()
         app.include_router(
             OtlpEndpoints(
-                self._take, spans=self.spans.extend, limits=limits, counters=self.counters, admit=admit
+                self._take, spans=self.spans.extend, limits=limits, counters=self.counters, senders=Senders(admit=admit)
             ).router
         )
         self._app = app

@@ -16,6 +16,7 @@ from rankwatch_monitor.core.events import (
     WindowReport,
 )
 from rankwatch_monitor.core.liveness import COMPACT_AFTER
+from rankwatch_monitor.core.regression.trends import Selection
 from rankwatch_monitor.core.straggler.lateness import PARTS
 from rankwatch_monitor.core.views import rankings, verdict
 from rankwatch_monitor.publish.text.scores_report import scores_text
@@ -75,7 +76,7 @@ class Stage:
             "scores": rankings.score_table(job, now),
             "score report": scores_text(job, now, None),
             "goodput": (goodput_accounting.ratio(job), job.ledger.to_json()["settled"]),
-            "trends": trend.to_json(job.trends, 0.0, now),
+            "trends": trend.to_json(job.trends, Selection(0.0, now)),
             "ranks": [dict(job.columns.open_sections(rank, now)) for rank in range(RANKS)],
             "incidents": [incident.to_json() for incident in job.incidents],
         }

@@ -13,6 +13,7 @@ from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.regression.trends import Selection
 from rankwatch_monitor.core.views import downtime, verdict
 from rankwatch_monitor.service import trend
 from support.windows import Ranks
@@ -35,7 +36,7 @@ def account(scene: Scene) -> None:
 
 
 def shown(job: Job, now: float) -> dict[str, Any]:
-    return trend.to_json(job.trends, 0.0, now, outages=downtime.outages(job, now), began=job.ledger.began)
+    return trend.to_json(job.trends, Selection(0.0, now), outages=downtime.outages(job, now), began=job.ledger.began)
 
 
 def rows(found: dict[str, Any], name: str) -> Iterator[tuple[float, float]]:
@@ -67,7 +68,7 @@ def test_the_worst_rank_of_a_score_is_kept_with_the_score() -> None:
     ranks.kernels({3: 0.6})
     ranks.run(1)
     trend.sample(ranks.job, JobState.RUNNING, ranks.now)
-    scores = trend.to_json(ranks.job.trends, 0.0, ranks.now)["scores"]["gpu_robust"]
+    scores = trend.to_json(ranks.job.trends, Selection(0.0, ranks.now))["scores"]["gpu_robust"]
     assert scores["rank"] == [3.0]
     assert scores["min"][0] < 0.7 < scores["median"][0]
 
@@ -155,7 +156,7 @@ def test_the_last_logged_value_is_the_newest_one() -> None:
         account(scene)
 
     def until(moment: float | None) -> dict[str, Any]:
-        return trend.to_json(scene.job.trends, 0.0, scene.now, newest=trend.newest(scene.job, moment))
+        return trend.to_json(scene.job.trends, Selection(0.0, scene.now), newest=trend.newest(scene.job, moment))
 
     means, whole = shown(scene.job, scene.now), until(None)
     assert whole["at"] == [*means["at"], scene.now]
@@ -179,7 +180,7 @@ def test_a_value_that_another_rank_logged_shortly_before_is_still_the_newest_one
             )
         account(scene)
     means = shown(scene.job, scene.now)
-    whole = trend.to_json(scene.job.trends, 0.0, scene.now, newest=trend.newest(scene.job, None))
+    whole = trend.to_json(scene.job.trends, Selection(0.0, scene.now), newest=trend.newest(scene.job, None))
     assert means["logged"]["of_the_last_stage"][-1] is not None
     assert len(whole["at"]) == len(means["at"]) + 1
     assert {name: values[-1] for name, values in whole["logged"].items()} == {LOSS: 39.0, "of_the_last_stage": 29.0}
@@ -212,7 +213,7 @@ def test_a_hang_stops_the_speed_when_it_began_however_late_it_was_detected() -> 
 
 
 def test_points_of_two_attempts_are_never_merged(failed: Scene) -> None:
-    found = trend.to_json(failed.job.trends, 0.0, failed.now, most=3)
-    whole = trend.to_json(failed.job.trends, 0.0, failed.now)
+    found = trend.to_json(failed.job.trends, Selection(0.0, failed.now, most=3))
+    whole = trend.to_json(failed.job.trends, Selection(0.0, failed.now))
     ends = {attempt: at for at, attempt in zip(whole["at"], whole["attempt"], strict=True)}
     assert {attempt: at for at, attempt in zip(found["at"], found["attempt"], strict=True)} == ends

@@ -77,7 +77,7 @@ from rankwatch_monitor.core.cause import (
     Unnamed,
 )
 from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, call_of, mismatch, waiting_ranks
-from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, call_site, site_of
+from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, Stacks, call_site, site_of
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict, Verdicts, culprit_of
 from rankwatch_monitor.core.ranks import (
     EXITED,
@@ -100,9 +100,8 @@ TICK_LOST = 3.0
 def blame(
     columns: RankColumns,
     verdicts: Verdicts,
-    groups: Sequence[StackGroup],
+    stacks: Stacks,
     *,
-    progress: Sequence[GroupProgress] = (),
     without_stacks: Sequence[str] = (),
     capturing: bool = False,
     shed: bool = False,
@@ -114,14 +113,14 @@ def blame(
     Args:
         columns: the ranks.
         verdicts: ranks over limits.
-        groups: stacks of the ranks, as far as known.
-        progress: how far the ranks are in each process group, as far as known.
+        stacks: of the ranks, as far as known.
         without_stacks: hosts whose launchers did not send stacks in time.
         capturing: stacks will follow, so without a culprit nothing is concluded yet.
         shed: reports of the job were refused under load, so that any of them may be late.
         nccl: ranks that NCCL's own answers accuse, see :mod:`.nccl`.
         of_all: ranks that stand in a call whose arguments name no process group.
     """
+    groups, progress = stacks.groups(), stacks.group_progress()
     for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
             return Blame(culprits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rankwatch.contract.enums import VerdictKind
 from rankwatch_monitor.core.hang.blame import blame, described, detection_of, follows_from_another
 from rankwatch_monitor.core.hang.detect import exited
+from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import union
 from rankwatch_monitor.core.incident.state_machine import Diagnosis
 from rankwatch_monitor.core.incident_record import Incident
@@ -32,7 +33,7 @@ def diagnosis(columns: RankColumns, since: float) -> Diagnosis | None:
         since: when it began, unix seconds.
     """
     verdicts = exited(columns, since)
-    blamed = blame(columns, verdicts, ())
+    blamed = blame(columns, verdicts, Stacks())
     if not verdicts or all(follows_from_another(columns, culprit.rank) for culprit in blamed.culprits):
         return None
     named = {culprit.rank for culprit in blamed.culprits}

@@ -388,12 +388,10 @@ def _diagnose(
     """
     if not verdicts:
         return None
-    stacks = incident.stacks
     blamed = blame(
         job.columns,
         verdicts,
-        stacks.groups(),
-        progress=stacks.group_progress(),
+        incident.stacks,
         without_stacks=_without_stacks(job, incident),
         capturing=capturing,
         shed=now - job.shed_at < SHED_SECONDS,

@@ -43,6 +43,8 @@ _LARGEST: Final = 3e38
 _HEAD: Final = Struct("<dqq")
 
 
+SHOWN: Final = 1500
+"""Rows in one response; neighbouring rows are merged where there are more."""
 OfAttempt = TypeVar("OfAttempt", "Point", Sample)
 
 
@@ -142,6 +144,19 @@ class Block:
     def _unpack(self) -> None:
         if self._packed:
             self._rows, self._packed = _cut(self._packed), b""
+
+
+class Selection(NamedTuple):
+    """Which rows of a history are wanted; unix seconds, both included."""
+
+    since: float | None = None
+    until: float | None = None
+    attempt: int | None = None
+    most: int = SHOWN
+
+    def begin(self, latest: float, span: float) -> float:
+        """Where it begins: unless ``since`` is given, a span of seconds before its end, or before the latest row."""
+        return (latest if self.until is None else self.until) - span if self.since is None else self.since
 
 
 class TrendHistory:

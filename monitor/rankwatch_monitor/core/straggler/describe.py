@@ -32,6 +32,8 @@ SLOW_KERNELS: Final = 0.9
 """GPU score below which slow kernels are mentioned where they are not the cause."""
 CPU_WAIT: Final = 0.3
 """Fraction of the lateness above which waiting for a CPU is mentioned."""
+Explained = tuple[Cause, float | None, float | None]
+"""The cause, and the seconds of a step that the rank and its peers spend on it."""
 CAUSE_WORDS: Mapping[Cause, str] = {
     Cause.DATA: "its input",
     Cause.HOST: "its host side (Python, kernel launches, waiting for a CPU)",
@@ -62,61 +64,59 @@ def describe(
     """
     scores, rank, late = performance.scores, straggler.rank, window.late
     assert scores is not None
-    names = performance.sections.names
-    section = _section_of(names, window, rank)
-    step = float(late.step_R[rank])
-    if np.isnan(step):
-        step = float(window.step_R[rank])
+    section = _section_of(performance.sections.names, window, rank)
+    step = float(window.step_R[rank] if np.isnan(late.step_R[rank]) else late.step_R[rank])
     share = float(window.lost_R[rank]) if usual is None else usual
-    seconds, cause, own, peers = share * step, straggler.cause, None, None
-    fastest = straggler.reference is ScoreReference.FASTEST
+    seconds, fastest = share * step, straggler.reference is ScoreReference.FASTEST
     if not np.isnan(late.late_R[rank]):
         excess_P = _beyond_node(performance, window, rank) if whole else late.excess_RP[rank]
-        cause = lateness.cause_of(excess_P, max(seconds, float(late.late_R[rank])))
-        if cause is not Cause.UNEXPLAINED:
-            part = lateness.CAUSES.index(cause)
-            own = float(window.parts_RP[rank, part])
-            peers = own - float(excess_P[part])
+        cause, own, peers = _by_parts(window, rank, excess_P, seconds)
     elif section is not None:
-        s = names.index(section)
-        own = float(window.section_RS[rank, s])
-        peers = own - float(window.section_excess_RS[rank, s])
-        cause = Cause.DATA if section in DATA_SECTIONS else Cause.UNEXPLAINED
-    elif not np.isnan(scores.gpu_robust_R[rank]) or fastest:
-        cause = Cause.COMPUTE
+        cause, own, peers = _by_section(window, rank, section, performance.sections.names.index(section))
+    else:
+        kernels = not np.isnan(scores.gpu_robust_R[rank]) or fastest
+        cause, own, peers = Cause.COMPUTE if kernels else straggler.cause, None, None
     score_R = scores.gpu_relative_R if fastest else scores.gpu_robust_R
     score = _known(score_R[rank])
     known, others = not np.isnan(seconds), int(window.fresh_R.sum()) - 1
-    if fastest:
-        reason = below_thresholds(policy, scores, rank, straggler.host)
-    elif section == STEP_SECTION:
-        reason = slow_steps(rank, straggler.host, own or 0.0, peers or 0.0)
-    elif not known:
-        reason = slow_kernels(rank, straggler.host, score or 0.0)
-    else:
-        reason = sentence(
-            Observation(
-                rank=rank,
-                host=straggler.host,
-                others=others,
-                late=seconds,
-                step=step,
-                cause=cause,
-                own=own,
-                peers=peers,
-                section=section,
-                score=score,
-                computation=_known(late.excess_RP[rank, lateness.COMPUTE]),
-                cpu_waited=_known(performance.cpu_waited_R[rank]),
-                device=performance.readings.get(rank),
-                others_on_host=max(0, slow_on_host - 1),
-                always=straggler.always,
-                often=straggler.often,
-            )
-        )
+    seen = Observation(
+        rank,
+        straggler.host,
+        others,
+        late=seconds,
+        step=step,
+        cause=cause,
+        own=own,
+        peers=peers,
+        section=section,
+        score=score,
+        computation=_known(late.excess_RP[rank, lateness.COMPUTE]),
+        cpu_waited=_known(performance.cpu_waited_R[rank]),
+        device=performance.readings.get(rank),
+        others_on_host=max(0, slow_on_host - 1),
+        always=straggler.always,
+        often=straggler.often,
+    )
+    reason = below_thresholds(policy, scores, rank, straggler.host) if fastest else sentence(seen)
     if not (known and seconds > 0):  # by the fastest reference a rank that waits for others may be called slow too
         return Description(cause, score, None, None, reason, section)
     return Description(cause, score, seconds, share, reason, section, own, peers, others)
+
+
+def _by_parts(window: Window, rank: int, excess_P: Floats, seconds: float) -> Explained:
+    """By the parts of the step, where one explains most of the ``seconds``."""
+    cause = lateness.cause_of(excess_P, max(seconds, float(window.late.late_R[rank])))
+    if cause is Cause.UNEXPLAINED:
+        return cause, None, None
+    part = lateness.CAUSES.index(cause)
+    own = float(window.parts_RP[rank, part])
+    return cause, own, own - float(excess_P[part])
+
+
+def _by_section(window: Window, rank: int, section: str, column: int) -> Explained:
+    own = float(window.section_RS[rank, column])
+    cause = Cause.DATA if section in DATA_SECTIONS else Cause.UNEXPLAINED
+    return cause, own, own - float(window.section_excess_RS[rank, column])
 
 
 def _beyond_node(performance: Performance, window: Window, rank: int) -> Floats:
@@ -201,7 +201,11 @@ class Observation(NamedTuple):
 
 
 def sentence(seen: Observation) -> str:
-    """Which rank makes how many wait, for how long, and with what."""
+    """Which rank makes how many wait, for how long, and with what, as far as that is known."""
+    if seen.section == STEP_SECTION:
+        return slow_steps(seen.rank, seen.host, seen.own or 0.0, seen.peers or 0.0)
+    if np.isnan(seen.late):
+        return slow_kernels(seen.rank, seen.host, seen.score or 0.0)
     share = share_of(seen.late, seen.step)
     rarely = "" if seen.often is None else f" in 1 of {max(2, round(1 / seen.often))} steps"
     text = f"{subject(seen.rank, seen.host)} is slow{rarely}: {waits(seen.others)} {seconds(seen.late)} of each "

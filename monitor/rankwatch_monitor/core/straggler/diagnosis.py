@@ -153,15 +153,25 @@ def last_rank(window: Window, waited_R: Floats) -> LastRank | None:
 # The findings ---------------------------------------------------------------------------------------------------------
 
 
+class Newest(NamedTuple):
+    """All ranks as of the newest window."""
+
+    ranks: int
+    """How many reported it."""
+    noise: float
+    """Standard deviation of one rank's lateness as a fraction of the step; NaN: unknown."""
+    step: float
+    """Seconds of a step."""
+    often_behind: Ints
+    """Ranks that are behind by more than the slowdown that matters in most windows."""
+
+
 def findings(
     observed: Sequence[Observed],
     stragglers: Sequence[Straggler],
     nodes: Mapping[str, tuple[int, ...]],
-    ranks: int,
-    noise: float,
-    step: float,
+    newest: Newest,
     criteria: Criteria,
-    often_behind: Ints,
     places: Mapping[str, Sequence[str]] = NO_PLACES,
 ) -> list[Finding]:
     """Why the job loses time as of the newest window, the costliest first.
@@ -170,16 +180,13 @@ def findings(
         observed: of the last windows.
         stragglers: the open ones.
         nodes: those that are slow as a whole, with their ranks.
-        ranks: how many ranks reported the newest window.
-        noise: standard deviation of one rank's lateness as a fraction of the step; NaN: unknown.
-        step: seconds of a step.
+        newest: what the newest window and those before it show of all ranks.
         criteria: thresholds of the policy.
-        often_behind: ranks that are behind by more than the slowdown that matters in most windows.
         places: labels of the hosts, the widest first.
     """
     found = [*_workers(stragglers, nodes, places), _stage(observed, criteria)]
     if not stragglers:
-        found += [_link(observed, step, criteria), _taking_turns(observed, ranks, noise, criteria, often_behind)]
+        found += [_link(observed, newest.step, criteria), _taking_turns(observed, newest, criteria)]
     return sorted((each for each in found if each is not None), key=lambda each: -each.share)
 
 
@@ -244,9 +251,8 @@ def _stage(observed: Sequence[Observed], criteria: Criteria) -> Finding | None:
     return Finding(StragglerVerdict.STAGE, stage.cause, words.stage(stage), None, stage.ranks, stage.share, stage.host)
 
 
-def _taking_turns(
-    observed: Sequence[Observed], ranks: int, noise: float, criteria: Criteria, often_behind: Ints
-) -> Finding | None:
+def _taking_turns(observed: Sequence[Observed], newest: Newest, criteria: Criteria) -> Finding | None:
+    ranks, noise = newest.ranks, newest.noise
     recent = [each.last for each in observed if each.last is not None]
     if len(recent) < criteria.of or np.isnan(noise):
         return None
@@ -270,8 +276,8 @@ def _taking_turns(
     waited = float(np.mean([last.waited for last in recent]))
     if 2 * sum(last.starved for last in behind) > len(behind) or waited > WAITED * lost:
         turns = replace(turns, cause=Cause.HOST, starved=True)
-    elif 2 * sum(last.rank in often_behind for last in behind) > len(behind):
-        named = tuple(map(int, often_behind))
+    elif 2 * sum(last.rank in newest.often_behind for last in behind) > len(behind):
+        named = tuple(map(int, newest.often_behind))
         turns = replace(turns, often_behind=named)
     elif turns.cause in (Cause.COMPUTE, Cause.DATA):
         verdict = StragglerVerdict.WORKLOAD

@@ -758,23 +758,6 @@ class Performance:
 
     # Stored state -----------------------------------------------------------------------------------------------------
 
-    def restore(
-        self,
-        *,
-        stragglers: list[Straggler],
-        findings: tuple[Finding, ...],
-        cost_gpu_hours: float,
-        verdicts: dict[StragglerVerdict, int],
-        found: dict[Cause, int],
-        last_straggler: int,
-        best: BestMedians,
-        history: History,
-    ) -> None:
-        """Load what was stored of a job; see the fields of the same names."""
-        self.stragglers, self.findings, self.cost_gpu_hours = stragglers, findings, cost_gpu_hours
-        self.verdicts, self.found, self.last_straggler = verdicts, found, last_straggler
-        self.best, self.history = best, history
-
     def merge_stored(self, past: Performance) -> None:
         """Put what was stored of the job before what is known since. ``past`` must not be used any more."""
         since, self.history = self.history.window(), past.history

@@ -114,15 +114,15 @@ def cause(job: Job) -> str:
     last = job.incidents[-1] if job.incidents else None
     if job.ended.state is JobState.STOPPED and last is not None and last.ordered and last.action_reason:
         return last.action_reason
-    before, _ = _parts(job, job.ended)
-    return before
+    incident = last_incident(job, job.ended) if job.ended.state is JobState.FAILED else None
+    if incident is not None and any(isinstance(culprit.cause, Exited) for culprit in incident.culprits):
+        return incident.reason.rstrip(".")
+    return (job.ended.cause or job.ended.reason).rstrip(".")
 
 
 def no_restart(job: Job) -> str:
     """Why no restart followed a failure, as a clause; empty: it has not failed, or the launchers gave no reason."""
-    if job.ended is None or job.ended.state is not JobState.FAILED:
-        return ""
-    return _parts(job, job.ended)[1]
+    return "" if job.ended is None else job.ended.why_none
 
 
 def whole(seconds: float) -> str:
@@ -141,15 +141,3 @@ def last_incident(job: Job, ending: Ending) -> Incident | None:
     if last is None or not last.confirmed or last.elective or last.attempt != job.attempt:
         return None
     return last if last.open or last.closed_at == ending.at else None
-
-
-def _parts(job: Job, ending: Ending) -> tuple[str, str]:
-    """The cause, and why no restart followed."""
-    reason = ending.reason.rstrip(".")
-    if ending.state is not JobState.FAILED:
-        return reason, ""
-    incident = last_incident(job, ending)
-    why = reason.removeprefix(ending.cause).lstrip(",;: ") if ending.cause else ""
-    if incident is not None and any(isinstance(culprit.cause, Exited) for culprit in incident.culprits):
-        return incident.reason.rstrip("."), why
-    return ending.cause or reason, why

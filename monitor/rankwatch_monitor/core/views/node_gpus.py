@@ -202,7 +202,7 @@ def gpus_of(
     for part in parts:
         for row in () if part["over"] else part["ranks"]:
             if (gpu := at(-1 if row["local_rank"] is None else row["local_rank"], row["uuid"] or "")) is not None:
-                job_id, name, rank = part["job"], part["name"], row["rank"]
+                job_id, name, rank = part["job"], part["verdict"]["name"], row["rank"]
                 gpu.ranks.append({"job": job_id, "name": name, "rank": rank, "pid": row["pid"], "state": row["state"]})
                 gpu.reading = max(filter(None, (row["device"], gpu.reading)), key=_read_at, default=None)
                 if row["straggler"] is not None:

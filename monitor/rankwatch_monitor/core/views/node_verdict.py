@@ -107,12 +107,12 @@ def suspected(about: Iterable[About], host: str) -> list[tuple[Incident, Culprit
 def presence(parts: Sequence[responses.NodeJob]) -> Presence:
     """Whether the host is heard; ``parts``: what each job runs there, as in the view of a node."""
     running = [part for part in parts if not part["over"] and part["total_ranks"]]
-    lost = [part for part in running if part["state"] == JobState.LOST]
+    lost = [part for part in running if part["verdict"]["state"] == JobState.LOST]
     silent = [part for part in running if part not in lost and _silent(part)]
     reporting = [part for part in running if any(row["state"] in _REPORTS for row in part["ranks"])]
     reporting = [part for part in reporting if part not in lost]
     others = [part for part in running if part not in (*reporting, *silent)]
-    restarting = [part for part in others if part["state"] == JobState.RESTARTING]
+    restarting = [part for part in others if part["verdict"]["state"] == JobState.RESTARTING]
     launchers = any(
         not (each["silent"] or each["lost"] or each["ended"])
         for part in running
@@ -185,7 +185,7 @@ def todo(
         return HostTodo(found.text, found.commands, drain=_drain(jobs, host, gpu.finding), process=found.process)
     if heard.silent:
         text = f"The node is up: see whether the processes of {_few(heard.silent)} still run there."
-        quiet = [part for part in parts if _silent(part) and part["state"] != JobState.LOST]
+        quiet = [part for part in parts if _silent(part) and part["verdict"]["state"] != JobState.LOST]
         pids = sorted(row["pid"] for part in quiet for row in part["ranks"] if row["pid"])
         of = f"ranks of {quiet[0]['job']}" if pids and len(quiet) == 1 else ""
         drain = _drain(jobs, host, f"silent in {_few(heard.silent)}")
@@ -276,12 +276,16 @@ def _may_be_down(heard: Presence) -> bool:
     return not heard.up and bool(heard.silent or heard.lost)
 
 
-def _title(part: responses.NodeJob | responses.GpuSlow) -> str:
-    return str(part["name"] if part["name"] == part["job"] else f"{part['name']} ({part['job']})")
+def _title(part: responses.NodeJob) -> str:
+    return _named(part["job"], part["verdict"]["name"])
+
+
+def _named(job: str, name: str) -> str:
+    return name if name == job else f"{name} ({job})"
 
 
 def _slow_on(each: responses.GpuSlow) -> str:
-    return f"In {_title(each)}, {each['text']}."
+    return f"In {_named(each['job'], each['name'])}, {each['text']}."
 
 
 def _few(names: Sequence[str]) -> str:

@@ -34,6 +34,7 @@ from rankwatch_monitor.core.views.host_history import (
 from rankwatch_monitor.core.views.named_hosts import incidents_by_host
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host
 from rankwatch_monitor.core.views.quiet_host import quiet_host
+from rankwatch_monitor.core.views.stated import stated
 
 NO_RANKS: Final = len(job_view.RANK_STATES)
 """State code of a host that runs no rank now."""
@@ -176,7 +177,6 @@ def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> r
     launchers = [_launcher(job, name, node, now) for name, node in job.nodes.items() if node.registration.host == host]
     if not on_host and not launchers:
         return None
-    summary = job_view.summary(job, now, activity)
     slow = {each.rank: each for each in job.performance.open_stragglers}
     rows = job_view.ranks(job, now, worst_first(job, on_host, now)[:MOST_RANKS])
     placed: list[responses.PlacedRank] = [
@@ -189,21 +189,14 @@ def _of_job(job: Job, host: str, now: float, activity: HostActivity | None) -> r
         for row in rows
     ]
     return {
-        **labels(summary),
-        "checkpoint": summary["checkpoint"],
-        "started_at": summary["started_at"],
         "job": job.id,
+        "verdict": stated(job, now, activity),
         "over": job.ended is not None or liveness.all_shut_down(job),
         "attempt": job.attempt,
         "total_ranks": len(on_host),
         "ranks": placed,
         "launchers": launchers,
     }
-
-
-def labels(summary: responses.JobSummary) -> responses.Verdict:
-    """Of a job's summary: its verdict."""
-    return cast("responses.Verdict", {key: summary[key] for key in responses.Verdict.__annotations__})  # type: ignore[literal-required]
 
 
 def _launcher(job: Job, name: str, node: Node, now: float) -> responses.PlacedLauncher:
@@ -217,10 +210,11 @@ def _urgency(part: responses.NodeJob, now: float) -> tuple[bool, bool, int, bool
 
     A job that failed within :data:`.host_history.WINDOW` is in trouble.
     """
-    since = part["since"]
-    calm = part["tone"] in ("calm", "over") or (part["over"] and since is not None and now - since > WINDOW)
-    place = _URGENT.index(part["state"]) if part["state"] in _URGENT else len(_URGENT)
-    return calm, calm and part["over"], place, part["open_incidents"] > 0
+    found = part["verdict"]
+    since = found["since"]
+    calm = found["tone"] in ("calm", "over") or (part["over"] and since is not None and now - since > WINDOW)
+    place = _URGENT.index(found["state"]) if found["state"] in _URGENT else len(_URGENT)
+    return calm, calm and part["over"], place, found["open_incidents"] > 0
 
 
 def worst_first(job: Job, ranks: Sequence[int], now: float) -> list[int]:

@@ -1361,14 +1361,13 @@ class PlacedLauncher(Launcher):
     """Messages that are due since its last one are missing."""
 
 
-class NodeJob(Verdict):
+class NodeJob(TypedDict):
     """What a job runs on a node."""
 
     job: str
+    verdict: Verdict
     over: bool
     attempt: int
-    checkpoint: Checkpoint | None
-    started_at: float
     total_ranks: int
     ranks: list[PlacedRank]
     launchers: list[PlacedLauncher]

@@ -18,13 +18,18 @@ class Throttle(NamedTuple):
     """A throttled GPU."""
 
     rank: int
-    gpu: str
-    """``GPU 5``."""
+    local_rank: int
+    """-1: unknown."""
     reasons: tuple[str, ...]
     since: float
     """Unix seconds of the first reading in a row with such a reason."""
     readings: str
     """``88 °C, 1.20 of 1.98 GHz``; empty: none are known."""
+
+    @property
+    def gpu(self) -> str:
+        """``GPU 5``."""
+        return f"GPU {self.local_rank}" if self.local_rank >= 0 else "its GPU"
 
     @property
     def words(self) -> str:
@@ -62,9 +67,7 @@ def throttle_of(job: Job, straggler: Straggler) -> Throttle | None:
         return None
     if 2 * len(performance.throttled_since) > len(performance.readings):
         return None
-    local_rank = int(job.columns.local_rank_R[rank])
-    gpu = f"GPU {local_rank}" if local_rank >= 0 else "its GPU"
-    return Throttle(rank, gpu, reading.slowed_by, since, _readings(reading))
+    return Throttle(rank, int(job.columns.local_rank_R[rank]), reading.slowed_by, since, _readings(reading))
 
 
 def _readings(reading: DeviceReading) -> str:

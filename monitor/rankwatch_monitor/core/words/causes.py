@@ -118,25 +118,15 @@ def predicate(cause: Cause, when: When = When.NOW, *, short: bool = False) -> Pa
             )
         case NotEntered():
             return _not_entered(cause, when, short=short)
-        case Behind(steps, waiting, between):
-            gap = f"{v.be} {count(steps, 'step')} behind" if steps else f"{v.be} behind within the same step"
-            gap = f"{v.has} not begun the step that the others {v.are} in" if between else gap
-            others = f"the other rank {v.waits}" if waiting == 1 else f"the {waiting} other ranks {v.wait}"
-            return (gap, f", and {others} for it")
+        case Behind():
+            return _behind(cause, v)
         case Outside(site):
             where = "outside every call that waits for peers" if site is None else f"in {site.function} ({at(site)})"
             return (f"{v.be} {where}", f", while the others {v.wait} for their peers")
-        case NcclBehind(communicator, kinds, ranks):
-            own = ", ".join(launched(each.own, each.kind) for each in kinds)
-            most = ", ".join(launched(each.others, each.kind) for each in kinds)
-            where = "" if short else f" of NCCL's communicator {communicator}"
-            return (
-                f"{v.has} launched {own}{where}",
-                f", where {count(ranks, 'rank')} {'has' if ranks == 1 else 'have'} launched {most}",
-                "" if short else ", by NCCL's own count",
-            )
+        case NcclBehind():
+            return _nccl_behind(cause, v, short=short)
         case NcclUnreachable(dead):
-            return (f"{v.does} not answer NCCL", " and is considered dead by it" if dead else "")
+            return (f"{v.does} not answer NCCL", f" and {v.is_} considered dead by it" if dead else "")
         case PastLimit(others):
             if others == "within":
                 return (f"{v.be} past its limit", f", and the other ranks {v.are} not")
@@ -150,6 +140,25 @@ def predicate(cause: Cause, when: When = When.NOW, *, short: bool = False) -> Pa
             return (stated,)
         case _:
             assert_never(cause)
+
+
+def _behind(cause: Behind, v: Tense) -> Parts:
+    gap = f"{v.be} {count(cause.steps, 'step')} behind" if cause.steps else f"{v.be} behind within the same step"
+    gap = f"{v.has} not begun the step that the others {v.are} in" if cause.between else gap
+    others = f"the other rank {v.waits}" if cause.waiting == 1 else f"the {cause.waiting} other ranks {v.wait}"
+    return (gap, f", and {others} for it")
+
+
+def _nccl_behind(cause: NcclBehind, v: Tense, *, short: bool) -> Parts:
+    own = ", ".join(launched(each.own, each.kind) for each in cause.kinds)
+    most = ", ".join(launched(each.others, each.kind) for each in cause.kinds)
+    where = "" if short else f" of NCCL's communicator {cause.communicator}"
+    have = "have" if cause.ranks > 1 and v is not When.PAST.value else v.has
+    return (
+        f"{v.has} launched {own}{where}",
+        f", where {count(cause.ranks, 'rank')} {have} launched {most}",
+        "" if short else ", by NCCL's own count",
+    )
 
 
 def launched(number: int, kind: str) -> str:

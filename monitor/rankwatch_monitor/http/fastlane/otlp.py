@@ -74,7 +74,7 @@ class OtlpFastLane:
         forbidden = elsewhere = None
         try:
             endpoints.admission.check_memory()
-            forbidden = endpoints.admit(headers) if endpoints.admit is not None else None
+            forbidden = endpoints.senders.admitted(headers)
         except Refusal as refusal:
             if refusal.reason != HeldElsewhereError.counted_as:
                 return None
@@ -82,7 +82,7 @@ class OtlpFastLane:
         admitted = endpoints.admission.body(sender(client, headers))
         head = data[: end + 4]
         post = AdmittedPost(head, headers, length, admitted=admitted, counted=admitted.__enter__())
-        post.forbidden, post.refusal, post.sender = forbidden, elsewhere, endpoints.line(headers)
+        post.forbidden, post.refusal, post.sender = forbidden, elsewhere, endpoints.senders.line(headers)
         return post, data[end + 4 :]
 
     def add(self, request: AdmittedPost, data: bytes) -> bytes:

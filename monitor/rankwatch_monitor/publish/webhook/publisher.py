@@ -34,10 +34,11 @@ OBSERVE_INTERVAL: Final = 1.0
 
 
 class Receiver(NamedTuple):
-    """Where to post, and in which format."""
+    """Where to post, in which format, and the key to sign with."""
 
     url: str
     form: str
+    secret: bytes | None = None
 
 
 Kept = tuple[Mapping[str, Any], Callable[[], None]]
@@ -71,7 +72,6 @@ class Webhooks:
         *,
         outbox: Outbox | None = None,
         events: Collection[Event] = tuple(Event),
-        secret: bytes | None = None,
         external_url: str | None = None,
         team_of: Callable[[str], str] = lambda job_id: job_id,
     ) -> None:
@@ -83,13 +83,12 @@ class Webhooks:
             clock: returns unix seconds.
             outbox: stores messages; without it they are lost with the process.
             events: that are announced.
-            secret: key to sign with.
             external_url: of the monitor, for links.
             team_of: who has a job, by its id; teams take turns at each receiver.
         """
         self.errors = 0
         self._jobs, self._clock, self._outbox, self._events = jobs, clock, outbox, frozenset(events)
-        self._secret, self._external_url, self._team_of = secret, external_url, team_of
+        self._external_url, self._team_of = external_url, team_of
         self._activity = HostActivity(jobs)
         self._announced: WeakKeyDictionary[Job, Announced] = WeakKeyDictionary()
         self._looked: WeakKeyDictionary[Job, float] = WeakKeyDictionary()
@@ -199,7 +198,7 @@ class Webhooks:
 
         def send(message: Message) -> Answer:
             body = render(to.form, message.body, self._external_url)
-            return target.post(body, headers(message.key, body, time.time(), self._secret))
+            return target.post(body, headers(message.key, body, time.time(), to.secret))
 
         def removed(message: Message) -> None:
             if outbox is not None:
@@ -208,7 +207,7 @@ class Webhooks:
         return Delivery(shown(to.url), send, removed, target.close)
 
 
-def receivers(urls: Iterable[str], form: str) -> list[Receiver]:
+def receivers(urls: Iterable[str], form: str, secret: bytes | None = None) -> list[Receiver]:
     """The receivers that ``--webhook [FORMAT=]URL`` names; ``form`` is that of those that name none.
 
     Raises:
@@ -220,7 +219,7 @@ def receivers(urls: Iterable[str], form: str) -> list[Receiver]:
     for url in urls:
         own, mark, rest = url.partition("=")
         named = bool(mark) and own in FORMATS
-        made.append(Receiver(checked(rest if named else url, "--webhook"), own if named else form))
+        made.append(Receiver(checked(rest if named else url, "--webhook"), own if named else form, secret))
     return made
 
 

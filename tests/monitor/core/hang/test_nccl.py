@@ -172,7 +172,7 @@ def judged(nccl: Sequence[RasReport], *, position: Sequence[int] = (), exited: i
     if exited is not None:
         verdicts.append(Verdict(VerdictKind.PROCESS_EXITED, exited, None, 0.0, 0.0, scene.now))
     named = accused(nccl, made)
-    return blame(made, Verdicts.of(verdicts), stacks.groups(), progress=stacks.group_progress(), nccl=named)
+    return blame(made, Verdicts.of(verdicts), stacks, nccl=named)
 
 
 def four(behind: int) -> RasReport:

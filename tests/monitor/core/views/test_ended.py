@@ -31,7 +31,7 @@ def failed(why: str, no_restart: NoRestart = NoRestart.USED_UP) -> Scene:
 
 
 def end(scene: Scene, cause: str, why: str, no_restart: NoRestart = NoRestart.USED_UP) -> None:
-    scene.finish(ProcessEventKind.FAILED, f"{cause}; {why}", cause=cause, no_restart=str(no_restart))
+    scene.finish(ProcessEventKind.FAILED, f"{cause}; {why}", cause=cause, no_restart=str(no_restart), why_none=why)
 
 
 def states(scene: Scene) -> list[str]:
@@ -101,7 +101,8 @@ def test_why_no_restart_followed_is_a_field_and_no_matter_of_words(no_restart: N
     scene = Scene(4, hosts=2).run(20)
     cause = "rank 2 on host-1 exited with code 1: ValueError: all restarts are used up; there is no script"
     why = "for a reason in new words; really"
-    scene.finish(ProcessEventKind.FAILED, f"{cause}; {why}", cause=cause, no_restart=str(no_restart))
+    told = {"cause": cause, "no_restart": str(no_restart), "why_none": why}
+    scene.finish(ProcessEventKind.FAILED, "a sentence of which nothing is taken", **told)
     scene = scene.reload() if stored else scene
     shown = job_view.summary(scene.job, scene.now)
     assert (shown["no_restart"], steps_of(shown)[-1]) == (why, Step(*failed_job._NEXT[no_restart]).text)

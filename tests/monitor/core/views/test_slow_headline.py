@@ -15,7 +15,7 @@ from rankwatch_monitor.core.views.slow_headline import slow_headline
 from rankwatch_monitor.core.views.throttling import Throttle
 from support.windows import DATA
 
-THROTTLE = Throttle(5, "GPU 5", ("hw_thermal_slowdown",), 5.0, "88 °C, 1.20 of 1.98 GHz")
+THROTTLE = Throttle(5, 5, ("hw_thermal_slowdown",), 5.0, "88 °C, 1.20 of 1.98 GHz")
 
 
 def slow(cause: Cause, host: str = "host-0", others: int = 31, reason: str = "") -> Straggler:

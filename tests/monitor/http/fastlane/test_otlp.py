@@ -18,7 +18,7 @@ from rankwatch_monitor.http.fastlane import otlp
 from rankwatch_monitor.http.fastlane.otlp import CONTENT_TYPE, REQUEST_LINE
 from rankwatch_monitor.http.fastlane.requests import LONGEST_HEAD, parse_post
 from rankwatch_monitor.ingest.rejection import Refusal
-from rankwatch_monitor.ingest.routes import OtlpEndpoints
+from rankwatch_monitor.ingest.routes import OtlpEndpoints, Senders
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import body, rank_report
 
@@ -113,7 +113,7 @@ def test_a_job_that_the_monitor_does_not_own_is_refused_on_the_fast_lane(status:
     def admit(_: Mapping[str, str]) -> None:
         raise Refusal(status, HeldElsewhereError.counted_as, "it is another monitor's", retry_after=1)
 
-    endpoints = OtlpEndpoints(lambda _: pytest.fail("it is not ours"), admit=admit)
+    endpoints = OtlpEndpoints(lambda _: pytest.fail("it is not ours"), senders=Senders(admit=admit))
     lane = otlp.OtlpFastLane(endpoints)
 
     async def refused() -> bytes:

@@ -91,7 +91,7 @@ def test_an_incident_reaches_every_receiver_in_its_format(
 ) -> None:
     shelf = Shelf()
     webhooks = begin(
-        Receiver(f"{receiver.url}/json", "json"), Receiver(f"{receiver.url}/slack", "slack"), outbox=shelf, secret=b"k"
+        Receiver(f"{receiver.url}/json", "json", b"k"), Receiver(f"{receiver.url}/slack", "slack", b"k"), outbox=shelf
     )
     hang_and_recover(scene, webhooks)
     wait_for(lambda: len(receiver.taken) == 4, "two messages to each of two")

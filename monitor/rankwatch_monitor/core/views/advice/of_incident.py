@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from rankwatch.cli.formatting import capital, count, uncapital
 from rankwatch.contract.enums import RESTARTS, Action, CulpritClass, Proof, VerdictKind
@@ -87,12 +87,12 @@ def _any_host(s: Situation) -> str:
 
 def first_step(s: Situation) -> Advice:
     """A restart whose ranks report, and have completed no step."""
-    return _advice(s, awaited=NONE_COMPLETED, follows="first step awaited", orders=_orders(s, Action.RESTART))
+    return _advice(s, Awaited(NONE_COMPLETED, "first step awaited"), orders=_orders(s, Action.RESTART))
 
 
 def stopping(s: Situation) -> Advice:
     """The job is being stopped."""
-    return _advice(s, awaited="Rankwatch stops the job", follows="stopping")
+    return _advice(s, Awaited("Rankwatch stops the job", "stopping"))
 
 
 def launchers_restart(s: Situation) -> Advice:
@@ -118,19 +118,19 @@ def restart_ordered(s: Situation) -> Advice:
     """Rankwatch has ordered a restart, and repeats the order if no launcher answers."""
     due = s.current.phase_since + REPEAT_AFTER
     until, follows = (due, "restart within") if s.now <= due else (None, "restart ordered")
-    return _advice(s, awaited="Rankwatch restarts the ranks", until=until, follows=follows)
+    return _advice(s, Awaited("Rankwatch restarts the ranks", follows, until))
 
 
 def capturing(s: Situation) -> Advice:
     """Stacks are being captured."""
-    return _advice(s, awaited="stacks are being captured", follows="stacks being captured")
+    return _advice(s, Awaited("stacks are being captured", "stacks being captured"))
 
 
 def busy(s: Situation) -> Advice:
     """A suspected rank is busy: that is no hang."""
     text = "no action follows while a rank is busy"
     orders = _orders(s, Action.RESTART, Action.CAPTURE)
-    return _advice(s, awaited=text, follows="no action while a rank is busy", orders=orders)
+    return _advice(s, Awaited(text, "no action while a rank is busy"), orders=orders)
 
 
 def suspected(s: Situation) -> Advice:
@@ -144,13 +144,13 @@ def suspected(s: Situation) -> Advice:
     cost = incident.restart_cost if incident.action in RESTARTS else None
     follows = "acts on proof only" if until is None else f"{_SHORT.get(incident.action, 'stacks')} in"
     orders = _orders(s, Action.RESTART, Action.CAPTURE)
-    return _advice(s, awaited=text, until=until, follows=follows, cost=cost, orders=orders)
+    return _advice(s, Awaited(text, follows, until, cost), orders=orders)
 
 
 def acts(s: Situation) -> Advice:
     """An incident on which an action follows at once."""
     follows = f"stacks, then {_SHORT.get(s.current.action, 'nothing')}"
-    return _advice(s, awaited="Rankwatch captures stacks and acts", follows=follows)
+    return _advice(s, Awaited("Rankwatch captures stacks and acts", follows))
 
 
 # For a person ---------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def capture_first(s: Situation) -> Advice:
     step = Step("Capture the stacks", ": they show whether the ranks hang. Nothing happens by itself")
     at = s.current.acts_at
     until, follows = (at, "counts as a hang in") if at is not None and s.now <= at else (None, "")
-    found = _advice(s, steps=(step,), until=until, follows=follows, orders=orders, proposed=True)
+    found = _advice(s, Awaited("", follows, until), steps=(step,), orders=orders, proposed=True)
     return replace(found, notes=("It counts as a hang unless the ranks make progress.", *found.notes))
 
 
@@ -256,29 +256,40 @@ def no_culprit(s: Situation) -> Advice:
 # Parts ----------------------------------------------------------------------------------------------------------------
 
 
+class Awaited(NamedTuple):
+    """What happens by itself."""
+
+    text: str = ""
+    follows: str = ""
+    """The same in a few words."""
+    until: float | None = None
+    cost: float | None = None
+    """GPU-hours that it loses."""
+
+
+NOTHING: Final = Awaited()
+
+
 def _advice(
     s: Situation,
+    awaited: Awaited = NOTHING,
     *,
-    awaited: str = "",
-    until: float | None = None,
-    follows: str = "",
-    cost: float | None = None,
     steps: tuple[Step, ...] = (),
     orders: Sequence[Order] = (),
     proposed: bool = False,
     condition: str = "",
 ) -> Advice:
     """The advice with what incidents of all jobs show of the host: where to look, and what if it comes again."""
-    look, note = _of_host(s, waits=bool(awaited))
+    look, note = _of_host(s, waits=bool(awaited.text))
     leaves_out = any(each.action is Action.RESTART_EXCLUDING_NODE for each in orders)
     again = _again(s, leaves_out=leaves_out)
     done = steps[:1] and steps[0].brief == _without(s)
     return Advice(
         steps=(*steps, *look),
-        awaited=awaited,
-        until=until,
-        next=follows,
-        cost=cost,
+        awaited=awaited.text,
+        until=awaited.until,
+        next=awaited.follows,
+        cost=awaited.cost,
         orders=tuple(orders),
         proposed=proposed,
         condition=condition,
@@ -301,7 +312,7 @@ def _by(
 ) -> Advice:
     """What is waited for until it is due, and is to be done once it is late."""
     if s.now <= due:
-        return replace(_advice(s, awaited=text, until=due, follows=follows, orders=orders), otherwise=late)
+        return replace(_advice(s, Awaited(text, follows, due), orders=orders), otherwise=late)
     return _advice(s, steps=(late,), orders=orders, proposed=proposed and bool(orders))
 
 

@@ -160,7 +160,7 @@ def test_a_throttled_gpu_is_named_as_the_cause_with_its_readings() -> None:
     assert found is not None
     [straggler] = ranks.job.performance.open_stragglers
     assert throttle_of(ranks.job, straggler) == Throttle(
-        5, "GPU 5", ("hw_thermal_slowdown",), since, "88 °C, 1.20 of 1.98 GHz"
+        5, 5, ("hw_thermal_slowdown",), since, "88 °C, 1.20 of 1.98 GHz"
     )
     assert found.steps[0].text == (
         "Check the cooling of GPU 5 on host-0: it is throttled (thermal slowdown by the hardware), at 88 °C, "

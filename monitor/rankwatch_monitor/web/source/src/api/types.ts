@@ -294,31 +294,7 @@ export interface JobEvents { job?: JobSummary; grid?: GridEvent; incident?: Inci
 /** State of a job: the one word for it in API, page, terminal, metrics and messages. */
 export type JobState = "starting" | "running" | "suspected" | "slow" | "no step" | "hung" | "restarting" | "stopping" | "finished" | "failed" | "stopped" | "lost";
 
-/** A job in the list. */ export interface JobSummary {
-  name: string;
-  state: JobState;
-  /** `bad`: a person is needed; `waits`: what is needed follows by itself; `warns`: it trains, with a loss. */ tone: Tone;
-  /** The state in at most 90 characters; empty of a job that simply runs. */ headline: string;
-  /** The same in at most 160; never empty. */ title: string;
-  reason: string;
-  /** When its trouble began, or it ended; null: it is well. */ since: number | null;
-  /** When its open incident was detected, or the one with which it failed. */ detected: number | null;
-  elapsed: number | null;
-  /** Of that incident: seconds that had passed, and which of them its limit allows. */ limit: number | null;
-  place: IncidentPlace | null;
-  next: NextAct | null;
-  /** Ranks for which no step completes. */ idle: number;
-  lost: Lost | null;
-  /** The last step that the newest attempt completed. */ iteration: number | null;
-  goodput: number | null;
-  /** Of a job that stands: steps that were thrown away and not done again. */ steps_lost: number | null;
-  /** Of a job that stands: those after its last checkpoint. */ steps_at_risk: number | null;
-  /** `loses up to 39 steps`; empty: not known. */ restart_loses: string;
-  /** What a person should do, or what happens by itself; null: nothing. */ advice: Advice | null;
-  quiet_host: QuietHost | null;
-  /** Cause of lost time. */ verdict: StragglerVerdict;
-  open_incidents: number;
-  ended_at: number | null;
+/** A job in the list. */ export interface JobSummary extends Verdict {
   id: string;
   world_size: number;
   ranks_reporting: number;
@@ -524,35 +500,10 @@ export interface NodeAdvice { job: string; name: string; advice: Advice; remaini
 }
 
 /** What a job runs on a node. */ export interface NodeJob {
-  name: string;
-  state: JobState;
-  /** `bad`: a person is needed; `waits`: what is needed follows by itself; `warns`: it trains, with a loss. */ tone: Tone;
-  /** The state in at most 90 characters; empty of a job that simply runs. */ headline: string;
-  /** The same in at most 160; never empty. */ title: string;
-  reason: string;
-  /** When its trouble began, or it ended; null: it is well. */ since: number | null;
-  /** When its open incident was detected, or the one with which it failed. */ detected: number | null;
-  elapsed: number | null;
-  /** Of that incident: seconds that had passed, and which of them its limit allows. */ limit: number | null;
-  place: IncidentPlace | null;
-  next: NextAct | null;
-  /** Ranks for which no step completes. */ idle: number;
-  lost: Lost | null;
-  /** The last step that the newest attempt completed. */ iteration: number | null;
-  goodput: number | null;
-  /** Of a job that stands: steps that were thrown away and not done again. */ steps_lost: number | null;
-  /** Of a job that stands: those after its last checkpoint. */ steps_at_risk: number | null;
-  /** `loses up to 39 steps`; empty: not known. */ restart_loses: string;
-  /** What a person should do, or what happens by itself; null: nothing. */ advice: Advice | null;
-  quiet_host: QuietHost | null;
-  /** Cause of lost time. */ verdict: StragglerVerdict;
-  open_incidents: number;
-  ended_at: number | null;
   job: string;
+  verdict: Verdict;
   over: boolean;
   attempt: number;
-  checkpoint: Checkpoint | null;
-  started_at: number;
   total_ranks: number;
   ranks: PlacedRank[];
   launchers: PlacedLauncher[];
@@ -967,6 +918,33 @@ export interface Trend { min: (number | null)[]; median: (number | null)[]; max:
   scores: Record<string, Trend>;
   /** What the training script logged, by name. */ logged: Record<string, (number | null)[]>;
   /** How many values of a name were NaN or infinite; only names with any. */ non_finite: Record<string, (number | null)[]>;
+}
+
+/** What is stated of a job at one moment: made once, printed by all, derived by none. */ export interface Verdict {
+  name: string;
+  state: JobState;
+  /** `bad`: a person is needed; `waits`: what is needed follows by itself; `warns`: it trains, with a loss. */ tone: Tone;
+  /** The state in at most 90 characters; empty of a job that simply runs. */ headline: string;
+  /** The same in at most 160; never empty. */ title: string;
+  reason: string;
+  /** When its trouble began, or it ended; null: it is well. */ since: number | null;
+  /** When its open incident was detected, or the one with which it failed. */ detected: number | null;
+  elapsed: number | null;
+  /** Of that incident: seconds that had passed, and which of them its limit allows. */ limit: number | null;
+  place: IncidentPlace | null;
+  next: NextAct | null;
+  /** Ranks for which no step completes. */ idle: number;
+  lost: Lost | null;
+  /** The last step that the newest attempt completed. */ iteration: number | null;
+  goodput: number | null;
+  /** Of a job that stands: steps that were thrown away and not done again. */ steps_lost: number | null;
+  /** Of a job that stands: those after its last checkpoint. */ steps_at_risk: number | null;
+  /** `loses up to 39 steps`; empty: not known. */ restart_loses: string;
+  /** What a person should do, or what happens by itself; null: nothing. */ advice: Advice | null;
+  quiet_host: QuietHost | null;
+  /** Cause of lost time. */ verdict: StragglerVerdict;
+  open_incidents: number;
+  ended_at: number | null;
 }
 
 /** What was found wrong with a rank. */

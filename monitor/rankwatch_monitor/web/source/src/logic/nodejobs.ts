@@ -23,7 +23,7 @@ export function launcherWords(launcher: PlacedLauncher, now: number): string {
 
 /** Launchers that are not heard, unless what is wrong with the job states that already. */
 export function goneBesides(part: Part): PlacedLauncher[] {
-  return part.quiet_host != null || part.state === "lost" ? [] : part.launchers.filter(isGone);
+  return part.verdict.quiet_host !== null || part.verdict.state === "lost" ? [] : part.launchers.filter(isGone);
 }
 
 /** What is known of ranks besides their state and how slow they are: "the others wait 27 % of a step, GPU score 1.00, 61 °C". */

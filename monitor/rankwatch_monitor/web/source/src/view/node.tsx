@@ -69,7 +69,7 @@ function Launchers({ part }: { part: Part }) {
 const NAMED = { suspect: "suspected", quiet: "silent here" };
 
 function Incidents({ node }: { node: NodeDetail }) {
-  const names = new Map(node.jobs.map((part) => [part.job, part.name]));
+  const names = new Map(node.jobs.map((part) => [part.job, part.verdict.name]));
   return (
     <Folded name="named" title={`Incidents that named it: ${node.counted}`}>
       <ul>

@@ -23,14 +23,15 @@ export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string
 }
 
 function Row({ part }: { part: Part }) {
-  const age = stale.value !== null ? "" : ageOf(part, asOf.value);
+  const { state, name, headline } = part.verdict;
+  const age = stale.value !== null ? "" : ageOf(part.verdict, asOf.value);
   const more = part.total_ranks - part.ranks.length;
   return (
-    <tr data-state={part.state} data-over={part.over || undefined}>
+    <tr data-state={state} data-over={part.over || undefined}>
       <th scope="row" class="job">
-        <JobMark state={part.state} />
+        <JobMark state={state} />
         {age !== "" && <b class="age">{age}</b>}
-        <span class="of"><a href={jobAddress(part.job)}>{part.name}</a>{part.name !== part.job && <small class="code">{part.job}</small>}</span>
+        <span class="of"><a href={jobAddress(part.job)}>{name}</a>{name !== part.job && <small class="code">{part.job}</small>}</span>
       </th>
       <td class="of-rank">
         {WORST_FIRST.map((state) => <Ranks key={state} part={part} state={state} />)}
@@ -38,7 +39,7 @@ function Row({ part }: { part: Part }) {
         {more > 0 && <small>{plural(more, "more rank")}</small>}
       </td>
       <td class="why">
-        {part.headline !== "" && <p>{part.headline}</p>}
+        {headline !== "" && <p>{headline}</p>}
         {goneBesides(part).map((each) => <p key={each.node} class="gone">{launcherWords(each, asOf.value)}</p>)}
         <small>{factsOf(part.ranks)}</small>
       </td>
