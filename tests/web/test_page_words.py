@@ -23,9 +23,11 @@ MOST: Final = {
 }  # fmt: skip
 """Words of each view; before it was made calm: 196, 522, 544, 527, 531, 316, 150, 165, 368, 514, 938."""
 SEEN: Final = (
-    "document.querySelectorAll('select').forEach((each) => each.remove()), document.querySelector('main').innerText"
+    "document.querySelectorAll('select').forEach((each) => each.remove()),"
+    "document.querySelectorAll('main *').forEach((each) => getComputedStyle(each).clipPath == 'none' || each.remove()),"
+    "document.querySelector('main').innerText"
 )
-"""Of the options of a choice one is seen."""
+"""Of the options of a choice one is seen, and nothing of what is there for screen readers alone."""
 ERROR: Final = "RuntimeError: CUDA error: device-side assert triggered"
 
 

@@ -106,8 +106,8 @@ function Choices({ jobs }: { jobs: readonly Listed[] }) {
 function Heads({ speeds }: { speeds: boolean }) {
   return (
     <p class="heads" aria-hidden="true">
-      <span>State, since</span><span>Job</span>{speeds && <span>Speed, last 4 h</span>}
-      {["Speed now", "Step", "Ranks", "Restarts", "Goodput"].map((name) => <span key={name} class="figure">{name}</span>)}
+      <span>State</span><span>Job</span>{speeds && <span>Last 4 h</span>}
+      {["Steps/s", "Step", "Ranks", "Restarts", "Goodput"].map((name) => <span key={name} class="figure">{name}</span>)}
     </p>
   );
 }
@@ -123,10 +123,11 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
   const known = stale.value === null && !isElsewhere(job);
   const why = !isElsewhere(job) ? job.headline : job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`;
   const follows = known && tone === "waits" ? nextText(job, asOf.value) : "";
-  const next = known && tone === "bad" ? job.advice : null;
+  // Its ranks wait now: what to do stands in the row. Of others it is on their page.
+  const next = known && tone === "bad" && job.state === "hung" ? job.advice : null;
   return (
     <li data-state={job.state} data-tone={tone} class={next ? "advised" : undefined}>
-      <a href={jobAddress(job.id)}>
+      <a href={jobAddress(job.id)} title={known && tone === "bad" ? job.advice?.text : undefined}>
         <span class="standing">
           <JobMark state={job.state} />
           {known && job.since !== null && <b class="age">{ageOf(job, asOf.value)}</b>}
@@ -156,14 +157,11 @@ function Figures({ job }: { job: JobSummary }) {
   const known = stale.value === null && !over && job.state !== "lost" && perSecond !== null;
   return (
     <>
-      <Figure label="speed" name="speed">{known ? <>{value} <i>{unit}</i></> : (stale.value !== null || job.state === "lost") && !over ? "unknown" : "–"}</Figure>
+      <Figure label="speed" name="speed">{known ? <>{value} <i class={unit === "steps/s" ? "usual" : undefined}>{unit}</i></> : (stale.value !== null || job.state === "lost") && !over ? "unknown" : ""}</Figure>
       <Figure label={over ? "last step" : "step"} name="step">{count(job.iteration ?? job.iteration_before)}</Figure>
       <Figure label="ranks" name={all ? "" : "missing"}>{all ? count(job.world_size) : <>{count(job.ranks_reporting)}<i>/{count(job.world_size)}</i></>}</Figure>
-      <Figure label="restarts">
-        {job.restarts}
-        <i>/{job.max_restarts}</i>
-      </Figure>
-      <Figure label="goodput" name="goodput">{percent(job.goodput)}</Figure>
+      <Figure label="restarts">{job.restarts > 0 && <>{job.restarts}<i>/{job.max_restarts}</i></>}</Figure>
+      <Figure label="goodput" name="goodput">{job.goodput !== null && percent(job.goodput)}</Figure>
     </>
   );
 }

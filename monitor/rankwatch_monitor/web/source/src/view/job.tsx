@@ -11,7 +11,7 @@ import { checkpointFact } from "../logic/checkpoint";
 import { focus, isFormer } from "../logic/incidents";
 import { recommendedOrder } from "../logic/nextaction";
 import { incidentAddress, jobAddress, type Sight, type Tab, TABS } from "../logic/route";
-import { ago, capital, clock, count, figure, gpuTime, ofStep, percent, rate, wholeDuration, wholePercent } from "../logic/text";
+import { ago, capital, clock, count, figure, gpuTime, ofStep, rate, wholeDuration, wholePercent } from "../logic/text";
 import { isTroubled, sinceText } from "../logic/verdict";
 import { Charts } from "./charts";
 import { Collectives } from "./collectives";
@@ -112,7 +112,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
               <div class="left">
                 <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
                 <Launchers launchers={over ? [] : launchers.value} />
-                <GoodputSection goodput={goodput.value} />
+                <GoodputSection job={job} goodput={goodput.value} />
                 <Limits timeouts={timeouts.value} />
               </div>
               <div class="right"><Glance job={job} incidents={incidents} /></div>
@@ -176,8 +176,7 @@ function facts(job: JobSummary, incident: Incident | null): Fact[] {
     ...(over ? [] : [stale.value !== null ? { label: "Speed", value: "unknown", note: `since ${clock(stale.value.since, now.value)}` } : lost ? { label: "Speed", value: "unknown" } : { label: "Speed", value, note: unit }]),
     over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
     { label: "Attempt", value: job.attempt },
-    { label: "Restarts used", value: job.restarts, note: job.max_restarts === 0 ? "none allowed" : `of ${job.max_restarts}` },
-    { label: "Goodput", value: percent(job.goodput), note: job.goodput_notes.join(", ") },
+    { label: "Restarts used", value: job.restarts, note: `of ${job.max_restarts}` },
     { label: over ? "Ran for" : "Up", value: wholeDuration(ran), note: over ? `${gpuTime(ran * job.world_size)}, ended ${clock(job.ended_at, asOf.value)} (${ago(job.ended_at, asOf.value)})` : `${lost ? "until" : "since"} ${clock(lost ? until : job.started_at, asOf.value)}` },
   ];
 }

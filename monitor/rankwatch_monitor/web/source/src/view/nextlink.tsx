@@ -10,5 +10,5 @@ export function NextLine({ job, advice, why }: { job: string; advice: Advice; wh
   if (advice.waits) return <>{advice.text}</>;
   const order = advice.proposed && advice.condition === "" ? orderOf(advice.orders[0]!, why) : null;
   const address = order !== null ? jobAddress(job, "control") : advice.host !== "" ? nodeAddress(advice.host) : jobAddress(job);
-  return <>Next: <a href={address} onClick={() => order !== null && (prepared.value = order)}>{advice.text}</a></>;
+  return <a href={address} onClick={() => order !== null && (prepared.value = order)}>{advice.text}</a>;
 }

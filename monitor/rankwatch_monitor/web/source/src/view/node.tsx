@@ -55,7 +55,7 @@ function LaunchersOf({ parts }: { parts: readonly Part[] }) {
   const number = parts.reduce((sum, { launchers }) => sum + launchers.length, 0);
   if (number === 0) return parts.length > 0 ? <p class="note">No launcher of Rankwatch here: the ranks were started by something else.</p> : null;
   return (
-    <Folded name="of-launchers" title={`${plural(number, "launcher")} here`}>
+    <Folded name="of-launchers" title={plural(number, "launcher")}>
       {parts.map((part) => <div key={part.job}><b>{part.name}</b>{part.name !== part.job && <small class="code">{part.job}</small>}<Launchers part={part} /></div>)}
     </Folded>
   );
@@ -71,7 +71,7 @@ const NAMED = { suspect: "suspected", quiet: "silent here" };
 function Incidents({ node }: { node: NodeDetail }) {
   const names = new Map(node.jobs.map((part) => [part.job, part.name]));
   return (
-    <Folded name="named" title={`Incidents that named it: ${node.counted}`}>
+    <Folded name="named" title={`Incidents: ${node.counted}`}>
       <ul>
         {node.incidents.map((each) => (
           <li key={`${each.job} ${each.incident}`} class={each.closed_at === null ? "open" : undefined}>
