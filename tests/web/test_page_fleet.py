@@ -63,7 +63,7 @@ def test_a_job_in_trouble_has_its_age_and_a_suspicion_its_name(
     expect(ages).to_have_text(["12\u202fmin", "2\u202fh", "1\u202fmin"])
     expect(rows.locator(".state")).to_have_text(["hung", "slow", "suspected", "running"])
     expect(rows.nth(2).locator(".why")).to_have_text("Rank 2 on node-0 is behind")
-    expect(rows.nth(0).locator(".figure", has_text="restarts").locator("b")).to_have_text("")
+    expect(rows.nth(0).locator(".figure", has_text="restarts")).to_have_count(0)
     fits(page, width)
     keep(page, f"fleet-{width}")
 

@@ -9,7 +9,8 @@ import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/speed";
 import { ageOf, headline, isElsewhere, LABELS, type Listed, matching, sharedNames, type Sort, sorted, SORTS, urgencyOf } from "../logic/fleet";
 import { nodesOf } from "../logic/nodemap";
-import { HOURS, jobAddress } from "../logic/route";
+import { orderOf } from "../logic/nextaction";
+import { HOURS, jobAddress, nodeAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
 import { clock, count, percent, rate } from "../logic/text";
 import { nextText } from "../logic/verdict";
@@ -17,8 +18,8 @@ import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
 import { HeatMap } from "./nodemap";
-import { NextLine } from "./nextlink";
 import { narrow } from "./preferences";
+import { prepared } from "./selection";
 import { Sparkline } from "./sparkline";
 import { showInTab } from "./tab";
 
@@ -125,6 +126,8 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
   const follows = known && tone === "waits" ? nextText(job, asOf.value) : "";
   // Its ranks wait now: what to do stands in the row. Of others it is on their page.
   const next = known && tone === "bad" && job.state === "hung" ? job.advice : null;
+  const order = next?.proposed && next.condition === "" ? orderOf(next.orders[0]!, why) : null;
+  const place = order !== null ? jobAddress(job.id, "control") : next?.host ? nodeAddress(next.host) : jobAddress(job.id);
   return (
     <li data-state={job.state} data-tone={tone} class={next ? "advised" : undefined}>
       <a href={jobAddress(job.id)} title={known && tone === "bad" ? job.advice?.text : undefined}>
@@ -144,7 +147,7 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
           </>
         )}
       </a>
-      {next && <p class="next"><NextLine job={job.id} advice={next} why={why} /></p>}
+      {next && <p class="next"><a href={place} onClick={() => order !== null && (prepared.value = order)}>{next.text}</a></p>}
     </li>
   );
 }
@@ -169,8 +172,7 @@ function Figures({ job }: { job: JobSummary }) {
 function Figure({ label, name = "", children }: { label: string; name?: string; children: ComponentChildren }) {
   return (
     <span class={`figure ${name}`}>
-      <b>{children}</b>
-      <small>{label}</small>
+      {children !== false && children !== "" && <><b>{children}</b> <small>{label}</small></>}
     </span>
   );
 }

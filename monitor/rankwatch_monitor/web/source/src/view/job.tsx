@@ -26,6 +26,7 @@ import { Kernels } from "./kernels";
 import { Launchers } from "./launchers";
 import { Limits } from "./limits";
 import { JobMark } from "./marks";
+import { NoPlace } from "./node";
 import { RankGrid } from "./rankgrid";
 import { RankTable } from "./ranktable";
 import { forgetSelection, selected, takeSight } from "./selection";
@@ -48,14 +49,14 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const incidents = watch.incidents.value ?? [];
   const incident = focus(incidents, requested, job);
   const detail = useDetail(id, incident);
-  const unknown = stale.value !== null;
+  const outdated = stale.value !== null;
   useEffect(() => {
     if (job === null) return;
-    showInTab(unknown ? null : job.state, `${unknown ? "unknown" : job.state}: ${job.name}`);
+    showInTab(outdated ? null : job.state, `${outdated ? "unknown" : job.state}: ${job.name}`);
     announcement.value = `Job ${job.name}: ${job.state}. ${job.title}.`;
-  }, [job?.state, job?.name, job?.title, unknown]);
+  }, [job?.state, job?.name, job?.title, outdated]);
 
-  if (watch.unknown.value !== null && (job === null || responding.value)) return <Unknown id={id} problem={watch.unknown.value} />;
+  if (watch.unknown.value !== null && (job === null || responding.value)) return <NoPlace {...unknown(id, watch.unknown.value)} />;
   if (job === null) return <p class="loading">Loading job {id}.</p>;
   const { timeouts, goodput, launchers, vitals, account, unsavedLog } = watch.slow;
   const over = job.ended_at !== null;
@@ -181,15 +182,7 @@ function facts(job: JobSummary, incident: Incident | null): Fact[] {
   ];
 }
 
-function Unknown({ id, problem }: { id: string; problem: Problem }) {
-  const none = problem.status === 404;
-  return (
-    <section class="empty">
-      <h1>{none ? `The monitor does not know job ${id}.` : `This monitor does not show job ${id} now.`}</h1>
-      <p>{none ? "A job appears here with the first report of one of its ranks." : problem.message}</p>
-      <p>
-        <a href="#/">All jobs of this monitor</a>
-      </p>
-    </section>
-  );
-}
+const unknown = (id: string, { status, message }: Problem) =>
+  status === 404
+    ? { title: `The monitor does not know job ${id}.`, detail: "A job appears here with the first report of one of its ranks." }
+    : { title: `This monitor does not show job ${id} now.`, detail: message };
