@@ -172,17 +172,30 @@ class Shoot:
         with self.job("lost-node") as training:
             self.nodes(training, "--max-restarts", "1")
             training.until_running(4)
-            for pid in training.processes():
-                if os.path.exists(f"/proc/{pid}/ns/uts") and _host(pid) != _host(os.getpid()):
-                    os.kill(pid, signal.SIGSTOP)
-            training.until("it is noticed", lambda: training.incidents())
-            self.album.take("lost-node")
-            self.album.open("#/nodes/node-b")
-            self.album.take("lost-node-node")
+            there = [pid for pid in training.processes() if _host(pid) != _host(os.getpid())]
+            for pid in there:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                training.until("it is noticed", lambda: training.incidents())
+                self.album.take("lost-node")
+                self.album.open("#/nodes/node-b")
+                self.album.take("lost-node-node")
+            finally:
+                for pid in there:
+                    os.kill(pid, signal.SIGCONT)
 
     def nodes(self, training: Training, *flags: str) -> None:
         """Start two launchers of two ranks each, the second on a node of another name."""
-        place = ("--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--local-addr", "127.0.0.1")
+        place: tuple[str, ...] = (
+            "--nnodes",
+            "2",
+            "--nproc-per-node",
+            "2",
+            "--rdzv-backend",
+            "c10d",
+            "--local-addr",
+            "127.0.0.1",
+        )
         place += (
             "--rdzv-endpoint",
             f"127.0.0.1:{free_port()}",

@@ -41,9 +41,7 @@ _SLOW_IN: Final = {
     Cause.COMMUNICATION: "slow communication",
     Cause.UNEXPLAINED: "slow, cause unknown",
 }
-_ILL: Final = (JobState.FAILED, JobState.LOST)
-"""Ends that the summary counts; the lines have all."""
-_OVER: Final = (*_ILL, JobState.FINISHED, JobState.STOPPED)
+_OVER: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
 
 
 class Link(NamedTuple):
@@ -94,15 +92,13 @@ def _summary(jobs: Sequence[Job], counted: Sequence[Incident], since: float, now
     lost = _cost(jobs, since, now)
     restarts = sum(len(_restarted(job, since)) for job in jobs)
     waited = _waited(each for _, each in _slow_since(jobs, since))
-    ended = Counter(state for job in jobs for state, _, at in [_end(job, now)] if at is not None and at >= since)
     parts = [
         in_jobs(counted),
         _count(restarts, "restart") if restarts else "",
         f"{_gpus(lost)} lost" if lost else "",
         f"{gpu_time(waited)} of waiting for slow ranks" if waited >= 1 else "",
-        *(f"{_count(ended[state], 'job')} {_word(state)}" for state in _ILL if ended[state]),
     ]
-    return ", ".join(part for part in parts if part) or "No incident, no restart, and no job failed"
+    return ", ".join(part for part in parts if part) or "No incident and no restart"
 
 
 def _incidents(faults: Sequence[Incident], names: dict[str, str]) -> list[responses.DigestLine]:

@@ -60,7 +60,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
   return (
     <section class="heat" aria-labelledby="heat">
       <h2 id="heat">
-        {stale.value === null ? "Nodes now" : "Nodes, last known"}{" "}
+        {stale.value === null ? "Nodes" : "Nodes, last known"}{" "}
         <small>{count(map.total)}{map.total > size && `, the first ${count(size)} shown`}</small>
       </h2>
       <div class="legend" role="group" aria-label="States of nodes; choose one to single it out">
