@@ -186,24 +186,9 @@ class Shoot:
 
     def nodes(self, training: Training, *flags: str) -> None:
         """Start two launchers of two ranks each, the second on a node of another name."""
-        place: tuple[str, ...] = (
-            "--nnodes",
-            "2",
-            "--nproc-per-node",
-            "2",
-            "--rdzv-backend",
-            "c10d",
-            "--local-addr",
-            "127.0.0.1",
-        )
-        place += (
-            "--rdzv-endpoint",
-            f"127.0.0.1:{free_port()}",
-            "--rdzv-id",
-            training.job,
-            "--monitor",
-            self.monitor.url,
-        )
+        place = ["--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--local-addr", "127.0.0.1"]
+        place += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", training.job]
+        place += ["--monitor", self.monitor.url]
         common = ["run", *place, "--job-id", training.job, *QUICK, "--on-hang", "log", *flags, *training.script()]
         for host in (HOST, "node-b"):
             training.start(["-c", launcher_code(OTHER_HOST.format(host=host)), *common], GLOO_SOCKET_IFNAME="lo")

@@ -5,7 +5,6 @@ Only what the jobs still hold is in it; what that leaves out is stated in ``note
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, cast
 

@@ -158,7 +158,8 @@ function tiles(job: JobSummary, vitals: Vitals | null): Fact[] {
   return [
     { label: "Step time", value: unknown ? "unknown" : perSecond === null ? "–" : perSecond === 0 ? "no step" : ofStep(taken), note: `step ${count(job.iteration ?? job.iteration_before)}` },
     logged === undefined ? { label: "Speed", value: unknown ? "unknown" : value, note: unit } : { label: logged[0], value: figure(logged[1]) },
-    { label: "Waiting", value: step?.waiting == null ? "–" : ofStep(step.waiting), note: step?.waiting == null ? "not measured" : `${wholePercent(step.waiting / step.seconds)} of a step` },
+    // Of a slow job it is in the sentence, over more steps.
+    ...(job.state === "slow" ? [] : [{ label: "Waiting", value: step?.waiting == null ? "–" : ofStep(step.waiting), note: step?.waiting == null ? "not measured" : `${wholePercent(step.waiting / step.seconds)} of a step` }]),
     { label: "Last checkpoint", ...(job.checkpoint === null ? { value: "none known" } : checkpointFact(job, asOf.value)) },
   ];
 }
