@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import signal
 import sqlite3
 import sys
 import threading
@@ -126,6 +127,13 @@ def database(path: str, seconds: str) -> None:
     connection.close()
 
 
+def kick(pid: str, seconds: str) -> None:
+    """A person who tells a process to go on."""
+    ready()
+    wait(float(seconds))
+    os.kill(int(pid), signal.SIGUSR2)
+
+
 def publish(path: str, seconds: str) -> None:
     """A pipeline that writes a file, later."""
     ready()
@@ -172,7 +180,7 @@ def terminal(seconds: str, text: str) -> None:
     wait(float("inf"))  # the window stays open
 
 
-_KINDS = (http, flock, lockf, lock_file, database, publish, write, read, storage, terminal)
+_KINDS = (http, flock, lockf, lock_file, database, kick, publish, write, read, storage, terminal)
 
 if __name__ == "__main__":
     if os.fork():

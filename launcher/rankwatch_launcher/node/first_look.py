@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rankwatch.contract.messages import Frame
+from rankwatch.contract.packages import package_of
 from rankwatch.recording.shared_slots import Reading
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.node.attempt import Attempt
@@ -19,8 +20,6 @@ from rankwatch_launcher.stacks.capture import StackReader
 SECONDS: Final = 60.0
 DEADLINE: Final = 5.0
 """Seconds that one look at all ranks of the node may take."""
-_INSTALLED: Final = ("site-packages", "dist-packages", "<frozen", "lib/python")
-"""Parts of paths of files that are not the script's."""
 
 
 class FirstLook:
@@ -68,7 +67,7 @@ def idle(readings: Mapping[int, Reading], ranks: int) -> bool:
 
 def place(frames: Sequence[Frame]) -> Frame | None:
     """The innermost frame of the script, else the innermost one; None: the stack could not be read."""
-    own = (frame for frame in frames if not any(part in frame.file for part in _INSTALLED))
+    own = (frame for frame in frames if not package_of(frame.file))
     return next(own, next(iter(frames), None))
 
 

@@ -22,23 +22,28 @@ import os
 import platform
 import struct
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.messages import Frame, Wait
+from rankwatch.contract.packages import PYTHON, package_of
 from rankwatch.contract.peers import waits_for_peers
 from rankwatch_launcher import procfs
+from rankwatch_launcher.stacks.sockets import Connection, connections, unix_peer
 
 LIBRARY_THREADS: Final = ("NCCL", "nccl", "pt_", "gloo", "cuda", "rankwatch", "iou-")
 """Beginnings of the names of native threads that serve a library and wake nobody."""
-LIBRARY_CODE: Final = (
-    "/rankwatch/", "/tqdm/", "/opentelemetry/", "/wandb/", "/tensorboard/", "/prometheus_client/", "/sentry_sdk/",
-    "/ddtrace/", "/mlflow/", "/debugpy/", "/torch/distributed/elastic/",
+LIBRARIES: Final = frozenset(
+    {
+        "ddtrace", "debugpy", "mlflow", "opentelemetry", "prometheus_client", "rankwatch", "sentry_sdk", "tensorboard",
+        "tqdm", "wandb",
+    }
 )  # fmt: skip
-"""Parts of the paths of code whose threads wake nobody."""
+"""Packages whose threads wake nobody but who waits within them."""
+ELASTIC: Final = "/torch/distributed/elastic/"
 DEBUGGERS: Final = ("/pdb.py", "/bdb.py", "/pudb/", "/ipdb/", "/IPython/terminal/", "/pydevd.py")
 POLLING_LOOPS: Final = ("torch/utils/data/",)
 """Code that waits with a time limit in a loop, so that the limit ends no wait."""
@@ -46,6 +51,8 @@ TORCH_DISTRIBUTED: Final = "torch/distributed/"
 MAX_PROCESSES: Final = 64
 MAX_THREADS: Final = 1024
 """Looked at in one search. One that ends at a limit shows nothing."""
+MAX_OTHERS: Final = 2048
+"""Processes of this machine that are no relatives; with more nothing is concluded from what they do not hold."""
 MAX_FILES: Final = 4096
 MAX_DESCRIPTORS: Final = 64
 """Of one wait."""
@@ -60,9 +67,10 @@ class PythonThread(NamedTuple):
     frames: tuple[Frame, ...]
 
     @property
-    def serves_a_library(self) -> bool:
-        """It wakes nobody: its code is that of a logger, an exporter, of Rankwatch."""
-        return any(part in frame.file for frame in self.frames for part in LIBRARY_CODE)
+    def libraries(self) -> frozenset[str]:
+        """Those of :data:`LIBRARIES` whose code it runs: a logger's, an exporter's, Rankwatch's."""
+        found = LIBRARIES.intersection(package_of(frame.file) for frame in self.frames)
+        return found | {ELASTIC} if any(ELASTIC in frame.file for frame in self.frames) else found
 
 
 class Found(NamedTuple):
@@ -99,8 +107,8 @@ SYSTEM_CALLS: Final[Mapping[str, Mapping[int, str]]] = {"x86_64": _X86, "aarch64
 _FUTEX_WAIT, _FUTEX_WAIT_BITSET, _FUTEX_PRIVATE, _FUTEX_REALTIME, _FUTEX_COMMAND = 0, 9, 128, 256, 127
 _LOCK_COMMANDS: Final = (7, 38)
 """F_SETLKW and F_OFD_SETLKW of fcntl."""
+_EVENTFD: Final = "anon_inode:[eventfd]"
 _SIGNED: Final = struct.Struct("<i")
-_LISTENING: Final = "0A"
 
 
 def wait_of(
@@ -130,7 +138,8 @@ def wait_of(
     calls = SYSTEM_CALLS.get(machine)
     if calls is None:
         return Found(Wait(WaitKind.UNKNOWN))
-    search = _Search(proc, calls, pid, threads, parents, frozenset(of_job) - {pid})
+    entered = "" if main is None else package_of(_innermost(main.frames))
+    search = _Search(proc, calls, pid, threads, parents, frozenset(of_job) - {pid}, entered)
     try:
         found = search.thread(pid, pid, "") or search.last or Wait(WaitKind.THREAD)
     except (_TooMuchError, RecursionError):  # the latter: a long line of children, each of which waits for the next
@@ -152,6 +161,8 @@ class _Search:
     threads: Mapping[int, PythonThread]
     parents: Mapping[int, int]
     of_job: frozenset[int]
+    _entered: str
+    """The package in whose code the main thread waits, perhaps for a thread of its own."""
     seen: set[tuple[int, int]] = field(default_factory=set)
     _searched: set[int] = field(default_factory=set)
     """Processes of which all threads are looked at already, or will be."""
@@ -159,8 +170,8 @@ class _Search:
     """What is found only if nothing else is: a child that is stopped, other ranks."""
     socket: str = ""
     _family: list[int] | None = None
-    _tables: dict[int, list[_Connection]] = field(default_factory=dict)
-    """By process: the TCP connections of its network namespace."""
+    _tables: dict[int, list[Connection]] = field(default_factory=dict)
+    """By process: the connections of its network namespace."""
     _files: dict[int, dict[str, bool]] = field(default_factory=dict)
     """By process: the descriptors' targets, and whether one is open for writing."""
 
@@ -193,9 +204,9 @@ class _Search:
         name, arguments = call
         match name:
             case "pause":
-                return None  # for a signal, which nobody sends
+                return self._signal(pid, tid, through)
             case "sigwait" if not arguments[2]:
-                return None
+                return self._signal(pid, tid, through)
             case "nanosleep" | "clock_nanosleep" | "sigwait":
                 return Wait(WaitKind.TIMED, "", self._sleeps(pid, call), through)
             case "futex":
@@ -213,7 +224,7 @@ class _Search:
             case "fsync":
                 return Wait(WaitKind.STORAGE, self._target(pid, arguments[0])[-MAX_TARGET:], None, through)
             case "semop":
-                return self._relatives(pid, through)
+                return self._relatives(pid, through) or Wait(WaitKind.EVENT, "a semaphore", None, through)
             case "poll" | "ppoll" | "select" | "epoll" | "epoll2":
                 return self._several(pid, tid, call, through)
             case _:
@@ -226,8 +237,27 @@ class _Search:
             left = self._left(pid, arguments[3], realtime=realtime) if command == _FUTEX_WAIT_BITSET else None
             return Wait(WaitKind.TIMED, "", left, through)
         if not arguments[1] & _FUTEX_PRIVATE:
-            return self.wakers(pid, through) or self._relatives(pid, through)
+            found = self.wakers(pid, through) or self._relatives(pid, through)
+            return found or self._shared(pid, arguments[0], through)
         return self.wakers(pid, through)
+
+    def _signal(self, pid: int, tid: int, through: str) -> Wait | None:
+        """Anybody may send one; a thread beside the main one that handles signals wakes nobody."""
+        return Wait(WaitKind.EVENT, "a signal", None, through) if self._is_own(pid, tid) else None
+
+    def _is_own(self, pid: int, tid: int) -> bool:
+        """Whether a wait for whoever comes is the rank's own: not that of a thread which serves others."""
+        return pid != self.rank or tid == self.rank
+
+    def _shared(self, pid: int, address: int, through: str) -> Wait | None:
+        """A lock or semaphore in shared memory, for which the relatives wait too, as far as they know it: that of
+        another process here; None: no other has mapped it.
+        """
+        mapped = _mapping(procfs.text(self.proc / str(pid) / "maps"), address)
+        return self._held_elsewhere(
+            lambda other: bool(mapped) and mapped in procfs.text(self.proc / str(other) / "maps"),
+            Wait(WaitKind.EVENT, "a semaphore", None, through),
+        )
 
     def wakers(self, pid: int, through: str) -> Wait | None:
         """The first wait of another thread of this process that may end by itself."""
@@ -240,7 +270,7 @@ class _Search:
             known = self.threads.get(tid) if pid == self.rank else None
             name = procfs.text(task / "comm").strip()
             if known is not None:
-                if known.serves_a_library:
+                if known.libraries - {self._entered}:
                     continue
                 if waits_for_peers(known.frames):
                     self.last = self.last or Wait(WaitKind.PEERS, "", None, known.name)
@@ -333,7 +363,9 @@ class _Search:
     def _descriptor(self, pid: int, tid: int, number: int, *, writes: bool, through: str) -> Wait | None:
         target = self._target(pid, number)
         if target.startswith("pipe:"):
-            return self._pipe(pid, target, writes=writes, through=through)
+            pipe = Wait(WaitKind.PIPE, "", None, through)
+            # The launcher reads what ranks print: it is the other end of that, and no peer.
+            return self._other_end(pid, f"{target} {'r' if writes else 'w'}", pipe, not_ranks=[os.getpid()])
         if target.startswith("socket:"):
             return self._socket(pid, tid, target[8:-1], through)
         if target.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
@@ -341,27 +373,70 @@ class _Search:
         if target.startswith("/dev/"):
             return Wait(WaitKind.DEVICE, target[-MAX_TARGET:], None, through)
         if target.startswith("anon_inode:"):
-            timer = "timerfd" in target
-            return Wait(WaitKind.TIMED, "", None, through) if timer else self.wakers(pid, through)
+            return self._anonymous(pid, tid, number, target, through)
         if target.startswith("/"):
             fifo = (self.proc / str(pid) / "fd" / str(number)).is_fifo()
             return Wait(WaitKind.PIPE if fifo else WaitKind.STORAGE, target[-MAX_TARGET:], None, through)
         return Wait(WaitKind.UNKNOWN, "", None, through)
 
-    def _pipe(self, pid: int, target: str, *, writes: bool, through: str) -> Wait | None:
-        holders = [each for each in self.family() if self._holds(each, target, writes=not writes)]
-        if not holders:
-            return Wait(WaitKind.PIPE, "", None, through)
-        children = [each for each in holders if each not in (pid, self.rank)]
-        found = self._processes(children, through)
-        for mine in {pid, self.rank}.intersection(holders):
-            found = found or self.wakers(mine, through)
-        return found
+    def _anonymous(self, pid: int, tid: int, number: int, target: str, through: str) -> Wait | None:
+        """An object of the kernel without a path."""
+        info = procfs.text(self.proc / str(pid) / "fdinfo" / str(number))
+        match target.removeprefix("anon_inode:").strip("[]"):
+            case "timerfd":
+                return Wait(WaitKind.TIMED, "", None, through)
+            case "signalfd":
+                return self._signal(pid, tid, through)
+            case "pidfd":
+                return self._processes([int(_named(info, "Pid:") or 0)], through)
+            case "eventfd" if self._is_own(pid, tid) or tid in self.threads:
+                return self._other_end(pid, f"{_eventfd(info)} w", Wait(WaitKind.EVENT, "an eventfd", None, through))
+            case "eventfd":
+                return self.wakers(pid, through)  # with which a library wakes its own threads
+            case "eventpoll":
+                return next(
+                    filter(
+                        None,
+                        (
+                            self._descriptor(pid, tid, each, writes=False, through=through)
+                            for each in _polled(info)[:MAX_DESCRIPTORS]
+                        ),
+                    ),
+                    None,
+                )
+            case "inotify" | "fanotify":
+                return Wait(WaitKind.EVENT, "a change of a file", None, through)
+            case name:
+                return Wait(WaitKind.EVENT, name[:MAX_TARGET], None, through)
 
-    def _holds(self, pid: int, target: str, *, writes: bool) -> bool:
-        """Whether a process has the other end of a pipe open: that for writing, or that for reading."""
-        files = self._open_files(pid)
-        return f"{target} {'w' if writes else 'r'}" in files
+    def _other_end(self, pid: int, end: str, outside: Wait, not_ranks: Collection[int] = ()) -> Wait | None:
+        """What those wait for that hold this end of what a thread of ``pid`` waits for; ``outside`` if one of them may
+        be outside of the job.
+        """
+        if any(end in self._open_files(each) for each in self.of_job.difference(not_ranks)):
+            self.last = self.last or Wait(WaitKind.PEERS, "", None, outside.through)
+            return None
+        holders = [each for each in self.family() if end in self._open_files(each)]
+        if not holders:
+            return outside
+        found = self._processes([each for each in holders if each not in (pid, self.rank)], outside.through)
+        for mine in {pid, self.rank}.intersection(holders):
+            found = found or self.wakers(mine, outside.through)
+        return found or self._held_elsewhere(lambda other: end in self._open_files(other), outside)
+
+    def _held_elsewhere(self, holds: Callable[[int], bool], outside: Wait) -> Wait | None:
+        """``outside`` with the command of the first process that holds something and is no relative."""
+        others = self.parents.keys() - set(self.family())
+        if len(others) > MAX_OTHERS:
+            raise _TooMuchError
+        for other in sorted(others, key=lambda each: (each not in self.of_job, each)):
+            if holds(other):
+                if other in self.of_job:
+                    self.last = self.last or Wait(WaitKind.PEERS, "", None, outside.through)
+                    return None
+                named = f"{outside.target}, " if outside.target else ""
+                return replace(outside, target=f"{named}held by {self._command(other)}")
+        return None
 
     def _open_files(self, pid: int) -> dict[str, bool]:
         if pid not in self._files:
@@ -371,6 +446,8 @@ class _Search:
                     with contextlib.suppress(OSError):  # closed meanwhile
                         mode = (folder / name).lstat().st_mode
                         target = os.readlink(folder / name)
+                        if target == _EVENTFD:
+                            target = _eventfd(procfs.text(folder.with_name("fdinfo") / name))
                         for letter, bit in (("r", 0o400), ("w", 0o200)):
                             if mode & bit:
                                 found[f"{target} {letter}"] = True
@@ -379,38 +456,38 @@ class _Search:
 
     def _socket(self, pid: int, tid: int, inode: str, through: str) -> Wait | None:
         if pid not in self._tables:
-            self._tables[pid] = list(_connections(self.proc / str(pid) / "net"))
+            self._tables[pid] = list(connections(self.proc / str(pid) / "net"))
         table = self._tables[pid]
         mine = next((each for each in table if each.inode == inode), None)
-        if mine is None:  # a local socket, whose other end is not told: a child's, or its own
-            relatives = [each for each in self.family() if each != pid]
-            held = [each for each in relatives if any(name.startswith("socket:") for name in self._open_files(each))]
-            if held:
-                return self._relatives(pid, through)
-            blocks = self._blocks_in_one(pid, tid)
-            return Wait(WaitKind.SOCKET, "a local socket", None, through) if blocks else self.wakers(pid, through)
-        if mine.state == _LISTENING:
-            # One that serves requests wakes nobody; the main thread itself waits for somebody to come.
-            own = (pid, tid) == (self.rank, self.rank) or pid != self.rank
+        if mine is None:
+            return self._local_socket(pid, tid, inode, through)
+        if mine.accepts:
+            own = self._is_own(pid, tid)
             return Wait(WaitKind.SOCKET, f"a connection to {mine.local}", None, through) if own else None
         known = self.threads.get(tid)
-        if known is not None and _innermost_is_torch(known.frames):
+        if (
+            known is not None
+            and TORCH_DISTRIBUTED in (file := _innermost(known.frames))
+            and package_of(file) == "torch"
+        ):
             self.last = self.last or Wait(WaitKind.PEERS, "", None, through)
             return None
         other = next((each for each in table if (each.local, each.remote) == (mine.remote, mine.local)), None)
-        if other is not None:
-            name = f"socket:[{other.inode}] r"
-            if any(name in self._open_files(each) for each in self.of_job):
-                self.last = self.last or Wait(WaitKind.PEERS, "", None, through)
-                return None
-            holders = [each for each in self.family() if name in self._open_files(each)]
-            if holders:
-                children = [each for each in holders if each not in (pid, self.rank)]
-                return self._processes(children, through) or (
-                    self.wakers(self.rank, through) if self.rank in holders else None
-                )
-        self.socket = inode
-        return Wait(WaitKind.SOCKET, mine.remote, None, through)
+        answer = Wait(WaitKind.SOCKET, mine.remote, None, through)
+        found = answer if other is None else self._other_end(pid, f"socket:[{other.inode}] r", answer)
+        if found is answer:
+            self.socket = inode
+        return found
+
+    def _local_socket(self, pid: int, tid: int, inode: str, through: str) -> Wait | None:
+        """One that is no TCP or UDP connection of this namespace: its own, a child's, that of a service."""
+        answer = Wait(WaitKind.SOCKET, "a local socket", None, through)
+        peer = unix_peer(int(inode)) if self.proc == procfs.PROC else None
+        if peer:
+            return self._other_end(pid, f"socket:[{peer}] r", answer)
+        if peer == 0:
+            return answer if self._is_own(pid, tid) else None
+        return self._relatives(pid, through) or (answer if self._blocks_in_one(pid, tid) else self.wakers(pid, through))
 
     def _blocks_in_one(self, pid: int, tid: int) -> bool:
         call = self._call(self.proc / str(pid) / "task" / str(tid))
@@ -420,9 +497,9 @@ class _Search:
         """Descriptors with whether they are to be written, and whether the wait has no time limit."""
         arguments = call.arguments
         if call.name in ("epoll", "epoll2"):
-            lines = procfs.text(self.proc / str(pid) / "fdinfo" / str(arguments[0])).splitlines()
-            numbers = [(int(line.split()[1]), False) for line in lines if line.startswith("tfd:")]
-            return numbers, _signed(arguments[3]) < 0 if call.name == "epoll" else not arguments[3]
+            numbers = _polled(procfs.text(self.proc / str(pid) / "fdinfo" / str(arguments[0])))
+            forever = _signed(arguments[3]) < 0 if call.name == "epoll" else not arguments[3]
+            return [(number, False) for number in numbers], forever
         if call.name == "select":
             found = list[tuple[int, bool]]()
             for argument, writes in ((arguments[1], False), (arguments[2], True)):
@@ -490,46 +567,41 @@ class _Search:
             return b""
 
 
-class _Connection(NamedTuple):
-    """One line of ``/proc/net/tcp``."""
-
-    local: str
-    remote: str
-    state: str
-    inode: str
-
-
-def _connections(folder: Path) -> Iterator[_Connection]:
-    for name in ("tcp", "tcp6"):
-        for line in procfs.text(folder / name).splitlines()[1:]:
-            words = line.split()
-            if len(words) > 9:
-                yield _Connection(_address(words[1]), _address(words[2]), words[3], words[9])
-
-
-def _address(text: str) -> str:
-    """``0100007F:1F90`` as ``127.0.0.1:8080``: words of four bytes, each with its lowest first."""
-    host, _, port = text.partition(":")
-    data = b"".join(bytes.fromhex(host[i : i + 8])[::-1] for i in range(0, len(host), 8))
-    if len(data) == 16 and data[:12] == bytes(10) + b"\xff\xff":
-        data = data[12:]
-    if len(data) == 4:
-        return f"{'.'.join(map(str, data))}:{int(port, 16)}"
-    groups = ":".join(f"{int.from_bytes(data[i : i + 2]):x}" for i in range(0, len(data), 2))
-    return f"[{groups}]:{int(port, 16)}"
-
-
 def _signed(argument: int) -> int:
     """An argument of a system call as the 32-bit integer that it is."""
     value: int = _SIGNED.unpack(struct.pack("<I", argument & 0xFFFFFFFF))[0]
     return value
 
 
+def _named(info: str, name: str) -> str:
+    """What a line of ``/proc/PID/fdinfo`` says; empty: there is none."""
+    return next((line.removeprefix(name).strip() for line in info.splitlines() if line.startswith(name)), "")
+
+
+def _eventfd(info: str) -> str:
+    """Its identity, which all have in common before Linux 5.2."""
+    return f"eventfd:{_named(info, 'eventfd-id:')}"
+
+
+def _polled(info: str) -> list[int]:
+    """The descriptors that an epoll waits for."""
+    return [int(line.split()[1]) for line in info.splitlines() if line.startswith("tfd:")]
+
+
+def _mapping(maps: str, address: int) -> str:
+    """Device and inode of the file or shared memory at an address, as a line of ``maps`` has them; empty: private."""
+    for line in maps.splitlines():
+        span, permissions, _, device, inode, *_ = line.split()
+        start, end = (int(word, 16) for word in span.split("-"))
+        if start <= address < end:
+            return f" {device} {inode} " if "s" in permissions and inode != "0" else ""
+    return ""
+
+
 def _debugged(thread: PythonThread) -> bool:
     return any(part in frame.file for frame in thread.frames for part in DEBUGGERS)
 
 
-def _innermost_is_torch(frames: Sequence[Frame]) -> bool:
-    """Whether the innermost function outside of Python's own library is torch.distributed's."""
-    outside = (f.file for f in frames if "/lib/python" not in f.file or "-packages/" in f.file)
-    return TORCH_DISTRIBUTED in next(outside, "")
+def _innermost(frames: Sequence[Frame]) -> str:
+    """The file of the innermost function outside of Python's own library."""
+    return next((frame.file for frame in frames if package_of(frame.file) != PYTHON), "")

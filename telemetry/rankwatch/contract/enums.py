@@ -107,6 +107,8 @@ class WaitKind(StrEnum):
     SOCKET = "socket"
     """For an answer over a socket whose other end is no rank of the job."""
     PIPE = "pipe"
+    EVENT = "event"
+    """For what anybody may cause: a signal, a change of a file, a semaphore of another process."""
     TERMINAL = "terminal"
     """In a debugger, or for input of a person."""
     STORAGE = "storage"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rankwatch.contract.messages import Frame
+from rankwatch.contract.packages import package_of
 
 WAITING_FUNCTIONS: Final = frozenset(
     {
@@ -26,7 +27,7 @@ def waiting_call(frames: Sequence[Frame]) -> Frame | None:
     """
     for frame in frames:
         named = frame.function.rsplit(".", 1)[-1] in WAITING_FUNCTIONS
-        if named and "torch" in frame.file.replace("\\", "/").split("/"):
+        if named and package_of(frame.file) == "torch":
             return frame
     return None
 

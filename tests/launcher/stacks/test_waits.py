@@ -47,6 +47,29 @@ def fetch(how):
     child.start()
     return queue, child
 """
+DAEMON = """
+import os, time
+def daemon():
+    if not os.fork():
+        os.setsid()
+        if not os.fork():
+            time.sleep(20)
+        os._exit(0)
+    os.wait()
+"""
+"""A process that inherits what is open, and is no child."""
+LIBRARY = """
+import os, sys, threading, time
+def module(folder):
+    os.makedirs(folder + "/wandb")
+    with open(folder + "/wandb/__init__.py", "w") as file:
+        file.write("import threading, time\\ndef work(): time.sleep(600)\\n"
+                   "thread = threading.Thread(target=work, daemon=True)\\nthread.start()\\n"
+                   "def finish(): thread.join()\\n")
+    sys.path.insert(0, os.path.abspath(folder))
+    import wandb
+    return wandb
+"""
 
 
 @contextlib.contextmanager
@@ -129,7 +152,52 @@ CASES = [
      "    except BlockingIOError: break\n"
      "fcntl.flock(f, fcntl.LOCK_EX)",
      WaitKind.FILE_LOCK, "/l, held by"),
-    ("pause", "import signal; signal.pause()", WaitKind.THREAD, ""),
+    ("pause", "import signal; signal.pause()", WaitKind.EVENT, "a signal"),
+    ("sigwait", "import signal; signal.sigwait({signal.SIGUSR1})", WaitKind.EVENT, "a signal"),
+    ("lock_beside_a_thread_that_handles_signals",
+     "import signal, threading\n"
+     "threading.Thread(target=signal.sigwait, args=({signal.SIGUSR1},), daemon=True).start()\nthreading.Event().wait()",
+     WaitKind.THREAD, ""),
+    ("change_of_a_file",
+     "import ctypes, os; c = ctypes.CDLL(None); n = c.inotify_init(); c.inotify_add_watch(n, b'.', 2); os.read(n, 9)",
+     WaitKind.EVENT, "a change of a file"),
+    ("eventfd", "import os; os.eventfd_read(os.eventfd(0))", WaitKind.THREAD, ""),
+    ("eventfd_of_a_child",
+     "import os, time\nn = os.eventfd(0)\nif not os.fork(): time.sleep(600)\nos.eventfd_read(n)",
+     WaitKind.CHILD, ""),
+    ("eventfd_of_a_child_that_is_stuck",
+     "import os, threading\nn = os.eventfd(0)\nif not os.fork(): threading.Event().wait()\nos.eventfd_read(n)",
+     WaitKind.THREAD, ""),
+    ("eventfd_of_a_daemon", DAEMON + "n = os.eventfd(0); daemon(); os.eventfd_read(n)",
+     WaitKind.EVENT, "an eventfd, held by"),
+    ("pipe_of_a_daemon", DAEMON + "r, w = os.pipe(); daemon(); os.read(r, 1)", WaitKind.PIPE, "held by"),
+    ("semaphore_of_a_daemon",
+     DAEMON + "import multiprocessing as mp; lock = mp.Lock(); lock.acquire(); daemon(); lock.acquire()",
+     WaitKind.EVENT, "a semaphore, held by"),
+    ("semaphores_of_system_v",
+     "import ctypes; c = ctypes.CDLL(None); n = c.semget(0, 1, 0o600)\n"
+     "c.semop(n, ctypes.byref((ctypes.c_short * 3)(0, -1, 0)), 1)",
+     WaitKind.EVENT, "a semaphore"),
+    ("process_by_its_descriptor",
+     "import os, select, subprocess\np = select.poll()\n"
+     "p.register(os.pidfd_open(subprocess.Popen(['sleep', '600']).pid)); p.poll()",
+     WaitKind.CHILD, "sleep 600"),
+    ("epoll_in_a_poll",
+     "import select, socket\ns = socket.create_server(('127.0.0.1', 0)); e = select.epoll(); e.register(s)\n"
+     "p = select.poll(); p.register(e); p.poll()",
+     WaitKind.SOCKET, "127.0.0.1:"),
+    ("local_service_beside_a_child",
+     DAEMON + "import socket, threading\na, b = socket.socketpair()\ndaemon(); b.close()\n"
+     "if not os.fork(): threading.Event().wait()\na.recv(1)",
+     WaitKind.SOCKET, "a local socket"),
+    ("local_socket_of_a_child_that_is_stuck",
+     "import os, socket, threading\na, b = socket.socketpair()\nif not os.fork(): threading.Event().wait()\n"
+     "b.close(); a.recv(1)",
+     WaitKind.THREAD, ""),
+    ("datagram_beside_a_child",
+     "import os, socket, threading\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('127.0.0.1', 0))\n"
+     "if not os.fork(): threading.Event().wait()\ns.recv(1)",
+     WaitKind.SOCKET, "127.0.0.1:"),
     ("asyncio", "import asyncio; asyncio.run(asyncio.sleep(600))", WaitKind.TIMED, ""),
     ("worker_that_sleeps", QUEUE + "fetch('long')[0].get()", WaitKind.CHILD, ""),
     ("worker_that_is_stuck", QUEUE + "fetch('ever')[0].get()", WaitKind.THREAD, ""),
@@ -142,6 +210,11 @@ CASES = [
      "s = socket.create_connection(('127.0.0.1', port))\nt = threading.Thread(target=s.recv, args=(1,), daemon=True)\n"
      "t.start(); t.join()",
      WaitKind.CHILD, "socket"),
+    ("library_that_waits_for_its_own_thread", LIBRARY + "module('site-packages').finish()", WaitKind.TIMED, ""),
+    ("lock_beside_a_thread_of_a_library", LIBRARY + "module('site-packages')\nthreading.Event().wait()",
+     WaitKind.THREAD, ""),
+    ("lock_beside_a_thread_of_a_script_in_a_folder_called_like_a_library",
+     LIBRARY + "module('src')\nthreading.Event().wait()", WaitKind.TIMED, ""),
     ("process_shared_lock", "import multiprocessing as mp; l = mp.Lock(); l.acquire(); l.acquire()",
      WaitKind.THREAD, ""),
 ]  # fmt: skip

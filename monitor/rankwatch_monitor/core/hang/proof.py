@@ -88,6 +88,7 @@ MAY_END: Final = (
     WaitKind.FILE_LOCK,
     WaitKind.SOCKET,
     WaitKind.PIPE,
+    WaitKind.EVENT,
     WaitKind.STORAGE,
     WaitKind.DEVICE,
 )

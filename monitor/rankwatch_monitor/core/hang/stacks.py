@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, overload
 
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.messages import TRACEBACK, Collective, Frame, RankStack
+from rankwatch.contract.packages import package_of
 from rankwatch.contract.peers import waiting_call, waits_for_peers
 from rankwatch_monitor.core.cause import Site
 from rankwatch_monitor.core.rank_runs import RankRuns, ranges
@@ -35,15 +36,6 @@ POSITIONS_PER_RANK: Final = 4
 MAX_STORED_PROGRESS: Final = 1024
 """Entries of group progress stored with an incident: first those of groups whose ranks differ."""
 OTHER_ERRORS: Final = "no stack; the reasons differ too much to keep them all"
-
-
-RANKWATCH: Final = frozenset(
-    {
-        "cli", "contract", "export", "faults", "inprocess", "integrations", "launcher_requests.py", "liveness",
-        "monitor_client.py", "profiling", "recording", "rerun", "session.py", "settings.py",
-    }
-)  # fmt: skip
-"""What is in the package that runs in ranks."""
 
 
 class StackGroup(NamedTuple):
@@ -114,25 +106,15 @@ def site_of(frame: Frame | None) -> Site | None:
     return None if frame is None else Site(frame.function, frame.file.rsplit("/", 1)[-1], frame.line)
 
 
-_OTHER_CODE: Final = ("site-packages", "dist-packages", "<frozen", "lib/python")
-"""Parts of paths of files that are not the script's."""
-
-
 def of_script(frame: Frame) -> bool:
     """Whether a frame is of the training script or its own modules: not of a package or native code."""
     python = frame.file.endswith((".py", ".pyx")) or frame.file.startswith("<")  # of ``python -c``, of a notebook
-    if not python or any(part in frame.file for part in _OTHER_CODE):
-        return False
-    return not of_torch_or_rankwatch(frame)
+    return python and not package_of(frame.file)
 
 
 def of_torch_or_rankwatch(frame: Frame) -> bool:
-    """Whether a frame is torch's, or that of a wrapper or helper of Rankwatch between it and the script.
-
-    A folder of the user may be called ``rankwatch``: of this one the rooms are known.
-    """
-    parts = frame.file.replace("\\", "/").split("/")
-    return "torch" in parts or any(pair[0] == "rankwatch" and pair[1] in RANKWATCH for pair in pairwise(parts))
+    """Whether a frame is torch's, or that of a wrapper or helper of Rankwatch between it and the script."""
+    return package_of(frame.file) in ("rankwatch", "torch")
 
 
 _Key = tuple[Any, ...]

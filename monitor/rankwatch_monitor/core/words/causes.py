@@ -215,6 +215,8 @@ def waits_for(wait: Wait | None, when: When = When.NOW) -> str:
             words = f"{v.waits} for an answer {f'from{target}' if target else 'over a socket'}"
         case WaitKind.PIPE:
             words = f"{v.waits} for the other end of a pipe{target}"
+        case WaitKind.EVENT:
+            words = f"{v.waits} for{target or ' another process'}"
         case WaitKind.STORAGE:
             words = f"{v.waits} for storage{target}"
         case WaitKind.DEVICE:

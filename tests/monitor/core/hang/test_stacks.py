@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pkgutil
 import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import rankwatch
 from rankwatch.contract.enums import ProcessState
 from rankwatch.contract.messages import Collective, Frame, RankStack
 from rankwatch_monitor.core.hang.stacks import (
@@ -23,7 +21,6 @@ from rankwatch_monitor.core.hang.stacks import (
     MAX_POSITIONS,
     MAX_TEXT,
     POSITIONS_PER_RANK,
-    RANKWATCH,
     Failure,
     StackGroup,
     Stacks,
@@ -116,11 +113,6 @@ def test_the_place_of_a_call_is_that_of_the_script(folder: str, script: str) -> 
 )
 def test_the_script_stands_out_from_packages_the_standard_library_and_native_code(file: str, own: bool) -> None:
     assert of_script(Frame("train", file, 1)) is own
-
-
-def test_the_rooms_of_rankwatch_are_known() -> None:
-    found = {each.name + ("" if each.ispkg else ".py") for each in pkgutil.iter_modules(rankwatch.__path__)}
-    assert found - {"__main__.py"} == RANKWATCH
 
 
 def test_a_windows_path_is_understood() -> None:

@@ -1,0 +1,47 @@
+"""Whose code a file is."""
+
+from __future__ import annotations
+
+import pkgutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import rankwatch
+from rankwatch.contract.messages import Frame
+from rankwatch.contract.packages import RANKWATCH, TORCH, package_of
+from rankwatch.contract.peers import waits_for_peers
+
+
+@pytest.mark.parametrize(
+    ("path", "package"),
+    [
+        ("/opt/venv/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py", "torch"),
+        ("/usr/lib/python3/dist-packages/wandb/sdk/wandb_run.py", "wandb"),
+        ("/opt/venv/lib/python3.12/site-packages/six.py", "six"),
+        ("/opt/pytorch/torch/distributed/distributed_c10d.py", "torch"),
+        ("torch/_tensor.py", "torch"),
+        ("/src/rankwatch/telemetry/rankwatch/recording/session.py", "rankwatch"),
+        ("C:\\venv\\Lib\\site-packages\\torch\\cuda\\__init__.py", "torch"),
+        ("/usr/lib/python3.11/threading.py", "python"),
+        ("<frozen runpy>", "python"),
+        ("/home/ada/torch/train.py", ""),
+        ("/home/ada/wandb/train.py", ""),
+        ("/home/ada/rankwatch/train.py", ""),
+        ("<string>", ""),
+    ],
+)
+def test_a_file_is_of_what_is_installed_or_of_the_script(path: str, package: str) -> None:
+    assert package_of(path) == package
+
+
+def test_a_function_of_a_user_in_a_folder_called_torch_waits_for_no_peers() -> None:
+    assert not waits_for_peers((Frame("wait", "/home/ada/torch/train.py", 3),))
+
+
+def test_what_is_in_the_packages_is_known() -> None:
+    found = {each.name + ("" if each.ispkg else ".py") for each in pkgutil.iter_modules(rankwatch.__path__)}
+    assert found - {"__main__.py"} == RANKWATCH
+    there = {path.name for path in Path(torch.__path__[0]).iterdir()}
+    assert there >= TORCH
