@@ -41,7 +41,7 @@ def test_a_failure_is_stated_once_with_why_no_restart_followed(page: Page) -> No
         verdict = page.locator(".verdict")
         expect(verdict.locator("h2").first).to_have_text(f"failed Rank 1 on host-0 exited with code 1: {ERROR}")
         expect(verdict.locator(".attempts")).to_contain_text(f"no restart: {why}")
-        expect(verdict.get_by_text("no restart")).to_have_count(1)
+        expect(verdict.locator(".post-mortem").get_by_text("no restart")).to_have_count(1)
         expect(verdict.locator(".again code")).to_have_text(line)
         expect(page.locator(".details .facts")).to_contain_text("Restarts used0of ")
         expect(page.locator(".legend button")).to_have_text(["dead 1", "ended 3"])
