@@ -114,8 +114,8 @@ def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:
     share, loss = (rf"{100 * each:.1f}{SPACE}%" for each in (busy, lost))
     with serving_scenes(job, now=job.created_at + 600) as monitor:
         page.goto(f"{monitor.url}/#/jobs/throttled")
-        expect(page.locator(".details .facts")).to_contain_text(
-            re.compile(rf"Goodput{share}{loss} lost waiting for rank {HOT}")
+        expect(page.locator(".goodput h2")).to_contain_text(
+            re.compile(rf"Goodput {share} {loss} lost waiting for rank {HOT}")
         )
         waiting = page.locator(".buckets li[data-bucket=waiting]")
         expect(waiting).to_contain_text(re.compile(rf"waiting for rank {HOT} 1{SPACE}min.*{loss}"))
