@@ -44,10 +44,9 @@ OTHER_HOST: Final = """
 import ctypes, socket
 ctypes.CDLL(None).unshare(0x04000000)  # CLONE_NEWUTS
 socket.sethostname({host!r})
-from rankwatch.cli.main import main
-sys.exit(main())
 """
-"""What a launcher runs that is on another node as far as it can see; needs root."""
+"""What a launcher and its ranks run first that are on another node as far as they can see; needs root."""
+RUN: Final = "from rankwatch.cli.main import main; sys.exit(main())"
 
 
 class Album:
@@ -191,7 +190,7 @@ class Shoot:
         place += ["--monitor", self.monitor.url]
         common = ["run", *place, "--job-id", training.job, *QUICK, "--on-hang", "log", *flags, *training.script()]
         for host in (HOST, "node-b"):
-            training.start(["-c", launcher_code(OTHER_HOST.format(host=host)), *common], GLOO_SOCKET_IFNAME="lo")
+            training.start(["-c", OTHER_HOST.format(host=host) + launcher_code(RUN), *common], GLOO_SOCKET_IFNAME="lo")
 
     def preempted(self) -> None:
         with self.job("preempted") as training:
