@@ -27,7 +27,7 @@ _ON_PAGE: Final = """() => {
       ? {innerText: each.querySelector("dd").firstChild.data} : each.querySelector("dd"))]));
   return {
     state: document.querySelector(".head .state, .verdict > h2 .state")?.textContent.trim() ?? "",
-    title: document.title, facts: facts("dl.facts"),
+    title: document.title, facts: facts("dl.facts"), goodput: text(document.querySelector(".goodput h2 b")),
     ranks: Object.fromEntries([...document.querySelectorAll(".grid .legend button")].map((each) =>
       [each.innerText.replace(/\\s*\\d+\\s*$/, "").trim(), Number(each.querySelector("b").innerText)])),
   };
@@ -172,7 +172,7 @@ class Surfaces:
         if slow := ranks.pop("slow", 0):  # the grid marks what slows the job among the ranks that run
             ranks["running"] = ranks.get("running", 0) + slow
         step = _number(facts.get("Step") or facts.get("Final step") or "")
-        return Facts(shown["state"], _number(facts["Attempt"]), step, _figure(facts["Goodput"]), ranks or None)
+        return Facts(shown["state"], _number(facts["Attempt"]), step, _figure(shown["goodput"]), ranks or None)
 
     def page_list(self) -> Facts:
         shown = self._fleet.evaluate(_ON_LIST, self.job)

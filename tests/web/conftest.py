@@ -26,7 +26,7 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-PARTS = "why share details digest named of-launchers of-jobs gpus"
+PARTS = "why share details digest named of-launchers of-jobs over gpus again whole-log"
 OPEN = "" if os.environ.get("RANKWATCH_SCREENSHOTS") else f"localStorage.setItem('rankwatch.open', '{PARTS}')"
 """What a page that was looked at before has open: all that folds, but for pictures."""
 

@@ -52,7 +52,6 @@ def test_a_node_is_reached_from_the_rank_table_and_shows_what_runs_there(
     page.get_by_role("region", name="Ranks, worst first").get_by_role("link", name="host-1").first.press("Enter")
     expect(page).to_have_url(re.compile("#/nodes/host-1$"))
     expect(page.get_by_role("heading", level=1)).to_have_text("Node host-1")
-    expect(page.get_by_text("Of 2 ranks, 1 is hung, 1 is waiting.")).to_be_visible()
     expect(page.locator(".standing")).to_have_text(
         "host-1 was named in 1 incident of 1 job in 24\u202fh: one job alone is no sign of a fault of the node."
     )
@@ -99,12 +98,10 @@ def test_a_silent_launcher_a_job_that_ended_and_ranks_that_are_alike_are_stated_
     expect(page.locator(".of-launchers .gone")).to_have_text(
         re.compile(r"^Launcher node-1, process 10: last state active, not heard for 2\d\u202fs \(since .*\)\.$")
     )
-    expect(of("hung").locator(".standing-of")).to_have_text(
-        [re.compile("hung 13$"), re.compile("waiting 8–12, 14, 15$")]
-    )
+    expect(of("hung").locator(".standing-of")).to_have_text([re.compile("hung 13$"), re.compile("7 waiting$")])
     expect(of("hung")).to_contain_text(re.compile("60–62.°C, 640.W"))
-    expect(page.locator(".node-jobs h2")).to_have_text("Jobs here 2 now, those in trouble first")
-    expect(page.locator(".node-jobs [data-over]")).to_contain_text(re.compile("(\\d+\u202fs|just now).*finished 8–15"))
+    expect(page.locator(".node-jobs h2")).to_have_text("Jobs here 2")
+    expect(page.locator(".node-jobs [data-over]")).to_contain_text(re.compile("(\\d+\u202fs|just now).*8 finished"))
     expect(page.get_by_text("Launcher node-1, process 10: active; ended: finished.")).to_be_visible()
 
 
@@ -121,7 +118,7 @@ def test_a_bad_gpu_is_named_with_what_to_run_and_stands_before_those_that_are_al
     expect(page.locator(".standing")).to_have_text(
         "GPU 5 of host-1, rank 13: 2 crashes in 2 jobs. The error is the same each time."
     )
-    expect(page.get_by_text("Ranks report in 2 of 2 jobs, so the node is up.")).to_be_visible()
+    expect(page.get_by_text("Ranks report in 2 of 2 jobs.")).to_be_visible()
     gpu = "nvidia-smi -q -i 5 -d ECC,ROW_REMAPPER,CLOCK,PERFORMANCE,TEMPERATURE"
     expect(page.locator(".todo code")).to_have_text([gpu, "dmesg -T | grep -i xid"])
     rows = page.get_by_role("region", name="GPUs of host-1").locator("tbody tr")
@@ -174,7 +171,7 @@ def test_what_to_do_on_a_node_names_job_and_process_and_fills_the_button_that_it
     expect(page.locator(".job-state")).to_have_text(re.compile("^suspect Ranks report in 3 of 3 jobs"))
     todo = page.get_by_role("region", name="What to do about this node")
     expect(todo.locator(".run", has_text="py-spy")).to_contain_text("rank 3 of one")
-    of_jobs = page.locator("details", has_text="What to do about 3 jobs here").first
+    of_jobs = page.locator("details", has_text="What to do in 3 jobs").first
     expect(of_jobs.get_by_role("button", name="Restart without host-1 … (one)")).to_have_class("go")
     waits = of_jobs.locator("details .of-job")
     expect(waits).to_be_hidden()
@@ -194,7 +191,7 @@ def test_the_map_has_a_cell_for_every_node_and_leads_to_its_page(page: Page, mon
     page.goto(monitor_url)
     field = page.get_by_role("application", name="2 nodes by the worst rank: 1 hung, 1 waiting")
     expect(field.locator("canvas")).to_be_visible()
-    expect(page.get_by_text("named by an incident 1")).to_be_visible()
+    expect(page.get_by_text("incidents 1")).to_be_visible()
     field.focus()
     page.keyboard.press("n")
     expect(page.locator("#heat-keys")).to_contain_text("host-1")

@@ -108,7 +108,7 @@ def test_built_page_is_small_enough_for_a_slow_tunnel() -> None:
     scripts = [file for file in (static_folder() / "assets").glob("*.js") if not file.name.startswith("docs-")]
     if not scripts:
         pytest.skip("the page was not built: make web")
-    assert sum(len(gzip.compress(script.read_bytes())) for script in scripts) < 120_000
+    assert sum(len(gzip.compress(script.read_bytes())) for script in scripts) < 100_000
 
 
 def test_the_short_address_of_a_job_leads_to_its_place_on_the_page(built: Path) -> None:

@@ -171,6 +171,7 @@ def _reported(state: AttemptState, exit_: RankExit, *, final: bool) -> list[Effe
         "exit_code": exit_.code if exit_.code >= 0 else None,
         "signal": exit_.signal,
         "message": exit_.first_line,
+        "iteration": exit_.iteration,
         "spared": exit_.expected,
         "final": final,
     }

@@ -92,6 +92,8 @@ class RankExit:
     """The other ranks can continue without it; once judged: they do, and a reserve rank takes its place."""
     error: RankError | None = None
     """The exception that ended it, as far as it is known."""
+    iteration: int | None = None
+    """The last step that it completed; None: not known."""
 
     @property
     def consequence(self) -> bool:

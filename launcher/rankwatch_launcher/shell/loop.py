@@ -170,7 +170,8 @@ class Loop:
         reading = self._files.readings().get(process.local_rank)
         finished = reading is not None and reading.phase == PHASE_SHUT_DOWN
         expendable = reading is not None and reading.expendable
-        return RankExit(process.rank, process.local_rank, process.pid, code, message, finished, expendable, error)
+        step = reading.iteration if reading is not None else None
+        return RankExit(process.rank, process.local_rank, process.pid, code, message, finished, expendable, error, step)
 
     def _rank_error(self, process: RankProcess) -> RankError | None:
         """The exception that a rank has written; it may not have exited yet."""

@@ -365,6 +365,8 @@ def _exited(job: Job, event: ProcessEvent, rank: int, node: Node | None, at: flo
         job.final_attempt = event.attempt
     if event.message:
         columns.keep_message(rank, event.message)
+    if event.iteration is not None:
+        columns.iteration_R[rank] = event.iteration
 
 
 def _end_if_all_ended(job: Job, at: float) -> None:

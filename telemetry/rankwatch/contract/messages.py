@@ -143,6 +143,8 @@ class ProcessEvent:
     """The same as a clause."""
     message: str = ""
     """Of an exit: the rank's own message, the first line of its error for example."""
+    iteration: int | None = None
+    """Of an exit: the last step that the rank completed; its last report is older. None: not known."""
     spared: bool = False
     """Of an exit: the other ranks continue, a spare takes the place of this process; nothing is restarted."""
     final: bool = False

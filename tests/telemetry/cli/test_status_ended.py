@@ -35,7 +35,7 @@ def test_a_failed_job_has_ended_ranks_and_a_next_step(
     ended(api, job, "failed", why, cause=cause, no_restart="used_up")
     status([job, "--monitor", monitor.url])
     printed = " ".join(capsys.readouterr().out.split())
-    assert "next: Remove the cause, then launch the job again: no restart is left in its budget." in printed
+    assert "next: Remove the cause, then launch the job again." in printed
     assert "ended 4 (0-3)" in printed
     assert "running" not in printed
     status(["--monitor", monitor.url])

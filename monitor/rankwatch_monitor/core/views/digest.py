@@ -5,7 +5,6 @@ Only what the jobs still hold is in it; what that leaves out is stated in ``note
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, cast
 
@@ -90,20 +89,15 @@ def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, 
 def _summary(jobs: Sequence[Job], counted: Sequence[Incident], since: float, now: float) -> str:
     """``counted``: faults, and suspicions that are open."""
     lost = _cost(jobs, since, now)
-    suspected, unheard = _suspected(jobs, since, now), _unheard(jobs, since, now)
-    where = " and ".join(name for name, found in (("suspicions", suspected), ("lost jobs", unheard)) if found)
     restarts = sum(len(_restarted(job, since)) for job in jobs)
     waited = _waited(each for _, each in _slow_since(jobs, since))
-    ended = Counter(state for job in jobs for state, _, at in [_end(job, now)] if at is not None and at >= since)
     parts = [
         in_jobs(counted),
         _count(restarts, "restart") if restarts else "",
-        f"{_gpus(lost)} lost to incidents ({_duration(_seconds(lost))})" if lost else "",
-        f"{_gpus([*suspected, *unheard])} at stake in {where}" if where else "",
+        f"{_gpus(lost)} lost" if lost else "",
         f"{gpu_time(waited)} of waiting for slow ranks" if waited >= 1 else "",
-        *(f"{_count(ended[state], 'job')} {_word(state)}" for state in _OVER if ended[state]),
     ]
-    return ", ".join(part for part in parts if part) or "No incident, no restart, and no job ended"
+    return ", ".join(part for part in parts if part) or "No incident and no restart"
 
 
 def _incidents(faults: Sequence[Incident], names: dict[str, str]) -> list[responses.DigestLine]:

@@ -83,6 +83,7 @@ def rank_states(job: Job, ending: Ending, codes: Mapping[RankState, int]) -> npt
 
     A job is finished only if all its ranks exited with code 0. Of one that failed or was stopped, the launchers end the
     ranks that still run, and do not report how: a rank that shut down may have raised, for another one that crashed.
+    A rank of a stopped job that exits with 0 was asked to: it has not finished either.
 
     Args:
         job: the job.
@@ -93,7 +94,8 @@ def rank_states(job: Job, ending: Ending, codes: Mapping[RankState, int]) -> npt
     finished = ending.state is JobState.FINISHED
     codes_R = np.full(len(columns), codes[RankState.FINISHED if finished else RankState.ENDED], dtype=np.uint8)
     gone_R = columns.process_R == EXITED
-    codes_R[columns.exit_known_R & (columns.exit_code_R == 0)] = codes[RankState.FINISHED]
+    if ending.state is not JobState.STOPPED:
+        codes_R[columns.exit_known_R & (columns.exit_code_R == 0)] = codes[RankState.FINISHED]
     codes_R[gone_R & (columns.exit_code_R != 0)] = codes[RankState.DEAD]
     for culprit in crashed(job, ending):
         codes_R[culprit.rank] = codes[RankState.DEAD]

@@ -62,7 +62,7 @@ class Presence(NamedTuple):
         lost = f"{self.lost} {'job is' if self.lost == 1 else 'jobs are'} lost, on all nodes" if self.lost else ""
         if self.reporting:
             count = "its job" if self.jobs == 1 else f"{self.reporting} of {self.jobs} jobs"
-            lead = f"Ranks report in {count}, so the node is up"
+            lead = f"Ranks report in {count}"
         else:
             lead = f"No rank reports in {'its job' if self.jobs == 1 else f'any of {self.jobs} jobs'}"
             lead += ", a launcher does, so the node is up" if self.up else ""
@@ -146,10 +146,7 @@ def verdict(
         return f"{host} is silent in {_jobs(silent)}, and nothing reports from it: it may be down."
     if (gpu := standing_out(gpus)) is not None:
         cause = pointer(host, gpu, suspected(about, host)).verdict
-        facts = [history.fact] if history.repeats and not history.all_of(gpu) else []
-        if heard.silent and not history.silent:
-            facts.append(f"{host} is silent in {_few(heard.silent)}.")
-        return " ".join([cause, *facts, *map(_slow_on, gpu.slow_now)])
+        return f"{cause} {host} is silent in {_few(heard.silent)}." if heard.silent and not history.silent else cause
     jobs, slow = {incident.job_id for incident in named}, [part for part in parts if _slow(part)]
     past = f"was named in {count(len(named), 'incident')}, none in the last 24 h" if named else ""
     found = list(filter(None, [history.clause or past]))
@@ -277,15 +274,8 @@ def _may_be_down(heard: Presence) -> bool:
 
 
 def _title(part: responses.NodeJob) -> str:
-    return _named(part["job"], part["verdict"]["name"])
-
-
-def _named(job: str, name: str) -> str:
+    job, name = part["job"], part["verdict"]["name"]
     return name if name == job else f"{name} ({job})"
-
-
-def _slow_on(each: responses.GpuSlow) -> str:
-    return f"In {_named(each['job'], each['name'])}, {each['text']}."
 
 
 def _few(names: Sequence[str]) -> str:

@@ -162,7 +162,6 @@ def one_node(
         "todo": None if todo is None else todo.to_json(),
         "commands": [] if todo is None else [*todo.here, *todo.anywhere, *todo.drain],
         "of_jobs": node_verdict.of_jobs(jobs, host, about, now, activity),
-        "summary": _summary([row for part in parts if not part["over"] for row in part["ranks"]], parts),
         "jobs": sorted(parts, key=lambda part: _urgency(part, now)),
         "incidents": [_incident(of_id[each.job_id], each, now, how, activity) for each, how in listed],
         "named_by": len(named),
@@ -274,51 +273,3 @@ def _incident(
         "outcome": incident.outcome,
         "named_as": named_as,
     }
-
-
-def _summary(ranks: Sequence[responses.PlacedRank], parts: Sequence[responses.NodeJob]) -> str:
-    """The state of the ranks of a host in a sentence."""
-    if not ranks:
-        spare = next((each for part in parts if not part["over"] for each in part["launchers"]), None)
-        return f"No rank runs here now; its launcher is {spare['role']}." if spare else "No rank runs here now."
-    slow = [row["rank"] for row in ranks if row["straggler"] is not None and row["state"] == RankState.RUNNING]
-    several = sum(bool(part["ranks"]) for part in parts if not part["over"]) > 1
-    return f"{of_states([row['state'] for row in ranks], slow, numbered=not several)}."
-
-
-def of_states(states: Sequence[str], slow: Sequence[int] = (), *, numbered: bool = True) -> str:
-    """How many ranks are in each state, the worst first: ``Of 8 ranks, 1 is hung, 7 are waiting``.
-
-    Args:
-        states: of each rank.
-        slow: the ranks of these that are slow, which run all the same.
-        numbered: the number of a rank names it: all are of one job.
-    """
-    counts = Counter(states)
-    total = len(states)
-    one = f"rank {slow[0]} is slow" if slow and numbered else "1 is slow"
-    named = one if len(slow) == 1 else f"{len(slow):,} are slow"
-    if slow and counts == {RankState.RUNNING: total} and total > 1:
-        rest = total - len(slow)
-        return f"{rest:,} {'runs' if rest == 1 else 'run'}, {named}" if rest else f"{all_of(total)} are slow"
-    of_them = f", {len(slow):,} of them slow" if slow and not numbered and len(counts) > 1 else ""
-    tail = f"; {named}" if slow and not of_them else ""
-    if len(counts) == 1:
-        (state,) = counts
-        return f"{'Its rank is' if total == 1 else f'{all_of(total)} are'} {_word(state)}{tail}"
-    parts = [
-        f"{counts[state]:,} {'is' if counts[state] == 1 else 'are'} {_word(state)}"
-        f"{of_them if state == RankState.RUNNING else ''}"
-        for state in map(str, job_view.WORST_FIRST)
-        if counts[state]
-    ]
-    return f"Of {total:,} ranks, {', '.join(parts)}{tail}"
-
-
-def all_of(ranks: int) -> str:
-    """``All 16 ranks``."""
-    return "Both ranks" if ranks == 2 else f"All {ranks:,} ranks"
-
-
-def _word(state: str) -> str:
-    return "not seen yet" if state == RankState.UNSEEN else state

@@ -50,6 +50,8 @@ class Step(TypedDict):
     host: str
     note: str
     """How the output of the command is to be read; empty: it is plain."""
+    reads: int | None
+    """The rank whose log it reads; null: it reads no log."""
 
 
 class Order(TypedDict):
@@ -1472,7 +1474,6 @@ class NodeDetail(TypedDict):
     commands: list[str]
     of_jobs: list[NodeAdvice]
     """Of each job with an open incident about it or a slow rank on it, or that failed by it."""
-    summary: str
     jobs: list[NodeJob]
     incidents: list[NodeIncident]
     named_by: int

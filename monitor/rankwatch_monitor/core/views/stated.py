@@ -153,7 +153,8 @@ def _calm(job: Job, state: JobState) -> str:
             return f"{stopped:,} of {count(world, 'rank')} stopped; no limit is passed yet"
         if reporting < world:
             return f"{reporting:,} of {count(world, 'rank')} report; no limit is passed"
-        return "The rank makes progress" if world == 1 else f"All {world:,} ranks make progress"
+        ranks = "Both" if world == 2 else f"All {world:,}"
+        return "The rank makes progress" if world == 1 else f"{ranks} ranks make progress"
     return _PLAIN.get(state, str(state).capitalize())
 
 

@@ -45,7 +45,7 @@ def hung(times: int, **policy: str) -> Scene:
 
 def test_a_quiet_night_is_stated() -> None:
     scene = Scene(4).run(60)
-    assert told([scene.job], 0.0, scene.now) == {"summary": "No incident, no restart, and no job ended"}
+    assert told([scene.job], 0.0, scene.now) == {"summary": "No incident and no restart"}
 
 
 def test_incidents_time_and_nodes_are_told() -> None:
@@ -62,9 +62,7 @@ def test_incidents_time_and_nodes_are_told() -> None:
     assert node["text"] == f"{host}: 2 incidents; rank 3 in load_batch: 2 hangs in 1 job"
     lost = sum(each.closed_at - each.timeline.since for each in scene.job.incidents)  # type: ignore[operator,misc]
     assert found["time"] == f"Incidents cost jobs {lost:.0f} s: {lost * 4 / 60:.1f} GPU-minutes."
-    assert found["summary"] == (
-        f"2 incidents in 1 job, {lost * 4 / 60:.1f} GPU-minutes lost to incidents ({lost:.0f} s)"
-    )
+    assert found["summary"] == f"2 incidents in 1 job, {lost * 4 / 60:.1f} GPU-minutes lost"
     assert "restarts" not in found
 
 
@@ -74,7 +72,7 @@ def test_only_what_lies_in_the_time_counts() -> None:
     found = told([scene.job], between, scene.now)
     assert found["incidents"] == "1 hang: a section took longer than its limit."
     assert "nodes" not in found
-    assert told([scene.job], scene.now, scene.now)["summary"] == "No incident, no restart, and no job ended"
+    assert told([scene.job], scene.now, scene.now)["summary"] == "No incident and no restart"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in VerdictKind if kind not in ELECTIVE])
@@ -123,7 +121,7 @@ def test_what_an_open_suspicion_takes_is_stated_apart_from_what_incidents_cost()
     gpus = f"{4 * took / 60:.1f} GPU-minutes"
     found = told([scene.job], 0.0, scene.now)
     assert found["at_stake"] == f"Open suspicions have taken {took:.0f} s so far: {gpus}."
-    assert found["summary"] == f"1 open suspicion in 1 job, {gpus} at stake in suspicions"
+    assert found["summary"] == "1 open suspicion in 1 job"
     assert "time" not in found
     scene.until(lambda: scene.incident.confirmed).run(1)
     assert "at_stake" not in told([scene.job], 0.0, scene.now)
@@ -138,7 +136,6 @@ def test_jobs_that_ended_are_told_with_their_reason(state: JobState) -> None:
     assert (line["kind"], line["text"]) == (str(state), f"1 job {state}.")
     assert line["links"][0]["text"] == f"{scene.job.name} ({scene.job.id}): the disk was full"
     assert line["links"][0]["at"] == scene.now
-    assert found["summary"] == f"1 job {state}"
 
 
 def test_a_lost_job_is_told() -> None:
@@ -148,7 +145,7 @@ def test_a_lost_job_is_told() -> None:
     unheard = scene.now + 600 - scene.job.last_heard
     gpus = f"{4 * unheard / 60:.1f} GPU-minutes"
     assert found["at_stake"].endswith(f" since they were last heard, {gpus} if they have stood still.")
-    assert found["summary"] == f"{gpus} at stake in lost jobs, 1 job lost"
+    assert found["summary"] == "No incident and no restart"
     later = told([scene.job], scene.now + 500, scene.now + 600)
     assert later["at_stake"].startswith("Lost jobs: 1 min 40 s since "), "only what lies in the time"
 

@@ -35,7 +35,7 @@ def test_an_open_incident_costs_since_its_trouble_began_until_now() -> None:
     assert incident.timeline.since < incident.opened_at
     assert figures(scene) == dict.fromkeys(("goodput", "node", "digest"), scene.now - incident.timeline.since)
     text = digest.digest([scene.job], 0.0, scene.now, 0.0, stored=True)["summary"]
-    assert f"{scene.now - incident.timeline.since:.0f} s)" in text
+    assert f"{4 * (scene.now - incident.timeline.since) / 60:.1f} GPU-minutes lost" in text
 
 
 def test_the_cost_of_a_closed_incident_is_final() -> None:

@@ -53,6 +53,17 @@ def test_ranks_of_a_finished_job_are_finished(stored: bool) -> None:
     assert [row["state"] for row in node["jobs"][0]["ranks"]] == ["finished"] * 2
 
 
+def test_a_crash_is_after_the_step_that_its_launcher_read_not_after_that_of_the_last_report() -> None:
+    scene = Scene(4, hosts=2).run(20)
+    reported = scene.job.furthest_iteration
+    assert reported is not None
+    scene.die(2, exit_code=1, message=ERROR, iteration=reported + 23).run(2)
+    [incident] = scene.job.incidents
+    assert incident.furthest_iteration == reported + 23
+    end(scene, f"rank 2 on host-1 exited with code 1: {ERROR}", "all 3 restarts are used up (--max-restarts)")
+    assert job_view.summary(scene.job, scene.now)["iteration"] == reported + 23
+
+
 @pytest.mark.parametrize("stored", [False, True])
 def test_ranks_of_a_failed_job_are_ended_and_the_crash_is_known(stored: bool) -> None:
     scene = failed("all 3 restarts are used up (--max-restarts)")
@@ -61,11 +72,11 @@ def test_ranks_of_a_failed_job_are_ended_and_the_crash_is_known(stored: bool) ->
     assert job_view.ranks(scene.job, scene.now)[2]["reason"] == f"its process exited with code 1: {ERROR}"
 
 
-def test_ranks_of_a_stopped_job_are_ended_but_those_that_shut_down() -> None:
+def test_ranks_of_a_stopped_job_are_ended_also_those_that_shut_down() -> None:
     scene = Scene(4).run(20)
     scene.die(1, exit_code=0)
     scene.finish(ProcessEventKind.STOPPED, "stopped by an order")
-    assert states(scene) == ["ended", "finished", "ended", "ended"]
+    assert states(scene) == ["ended"] * 4
 
 
 def test_ages_of_an_ended_job_are_those_of_its_end() -> None:
@@ -79,8 +90,8 @@ def test_ages_of_an_ended_job_are_those_of_its_end() -> None:
 @pytest.mark.parametrize(
     ("code", "step"),
     [
-        (NoRestart.USED_UP, "no restart is left"),
-        (NoRestart.NOT_ALLOWED, "allows no restart"),
+        (NoRestart.USED_UP, "Remove the cause, then launch the job again."),
+        (NoRestart.NOT_ALLOWED, "Remove the cause, then launch the job again."),
         (NoRestart.FAILED_AT_START, "Correct what fails at the start"),
         (NoRestart.NO_PROGRESS, "Find out why no further step"),
     ],
@@ -105,7 +116,8 @@ def test_why_no_restart_followed_is_a_field_and_no_matter_of_words(no_restart: N
     scene.finish(ProcessEventKind.FAILED, "a sentence of which nothing is taken", **told)
     scene = scene.reload() if stored else scene
     shown = job_view.summary(scene.job, scene.now)
-    assert (shown["no_restart"], steps_of(shown)[-1]) == (why, Step(*failed_job._NEXT[no_restart]).text)
+    step = Step(*failed_job._NEXT.get(no_restart, failed_job._OTHERWISE))
+    assert (shown["no_restart"], steps_of(shown)[-1]) == (why, step.text)
     assert ended.cause(scene.job) == cause
 
 
@@ -251,6 +263,6 @@ def test_a_single_crash_and_crashes_of_other_ranks_are_not_repeated() -> None:
     for scene in (failed("all 3 restarts are used up (--max-restarts)"), crashed_again(2, ranks=(2, 1))):
         found = job_view.summary(scene.job, scene.now)
         assert found["repeated"] is None
-        assert steps_of(found)[-1] == "Remove the cause, then launch the job again: no restart is left in its budget."
+        assert steps_of(found)[-1] == "Remove the cause, then launch the job again."
     scene = Scene(4, hosts=2).run(20)
     assert job_view.summary(scene.job, scene.now)["repeated"] is None

@@ -100,7 +100,7 @@ def test_the_page_of_the_node_and_that_of_the_job_agree() -> None:
     jobs = beside(scene, 2)
     found = one_node(jobs.values(), "host-1", scene.now, HostActivity(jobs))
     assert found is not None
-    assert found["presence"].startswith("Ranks report in 2 of 3 jobs, so the node is up")
+    assert found["presence"].startswith("Ranks report in 2 of 3 jobs; ")
     assert {each["headline"] for each in found["incidents"]} == {summary(scene, jobs)["headline"]}
     [of_job] = found["of_jobs"]
     assert of_job["advice"] == summary(scene, jobs)["advice"]

@@ -14,7 +14,6 @@ from rankwatch_monitor.core.job import Ending
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.views import job_view, node_view
 from rankwatch_monitor.core.views.host_history import WINDOW
-from rankwatch_monitor.core.views.node_view import of_states
 
 
 @pytest.fixture
@@ -49,7 +48,6 @@ def test_a_slow_rank_is_marked_on_its_node_and_on_the_map(hung: Scene) -> None:
     scene.job.performance.stragglers += [slow, replace(slow, id="s2", rank=2, ended=6.0)]
     shown = node_view.one_node([scene.job], "host-1", scene.now)
     assert shown is not None
-    assert shown["summary"] == "1 runs, rank 3 is slow."
     facts = {"share": 0.4, "score": None, "since": 5.0, "reason": "Its input is slow.", "cause": "data"}
     assert [(row["rank"], row["straggler"]) for row in shown["jobs"][0]["ranks"]] == [(3, facts), (2, None)]
     found = node_view.rows(node_view.glance([scene.job, hung.job], scene.now))
@@ -74,7 +72,6 @@ def test_a_named_host_stays_after_its_job_has_ended(hung: Scene) -> None:
     assert [(row[0], row[1] == node_view.NO_RANKS, row[3]) for row in rows] == [("host-1", True, 1)]
     found = node_view.one_node([hung.job], "host-1", hung.now)
     assert found is not None
-    assert found["summary"] == "No rank runs here now."
 
 
 def test_jobs_of_a_node_stand_by_how_much_they_need_a_person() -> None:
@@ -101,7 +98,6 @@ def test_jobs_of_a_node_stand_by_how_much_they_need_a_person() -> None:
 def test_a_node_has_its_ranks_devices_launchers_and_incidents(hung: Scene) -> None:
     found = node_view.one_node([hung.job], "host-1", hung.now)
     assert found is not None
-    assert found["summary"] == "Of 2 ranks, 1 is hung, 1 is waiting."
     [part] = found["jobs"]
     assert [(row["rank"], row["state"]) for row in part["ranks"]] == [(2, "hung"), (3, "waiting")]
     assert part["ranks"][0]["device"]["temperature"] == 81.0
@@ -135,18 +131,3 @@ def test_a_launcher_that_is_not_heard_is_silent_until_its_job_ends(hung: Scene) 
     assert launcher()[0] < hung.now - 15
     hung.job.ended = Ending(JobState.FAILED, "stopped", hung.now)
     assert not launcher()[1]
-
-
-def test_states_are_counted_worst_first() -> None:
-    assert of_states(["running"]) == "Its rank is running"
-    assert of_states(["running"] * 2) == "Both ranks are running"
-    assert of_states(["running"] * 16, [5]) == "15 run, rank 5 is slow"
-    assert of_states(["running"] * 16, [5, 6], numbered=False) == "14 run, 2 are slow"
-    assert of_states(["running"] * 16, [5], numbered=False) == "15 run, 1 is slow"
-    assert of_states(["running"] * 2, [5, 6]) == "Both ranks are slow"
-    assert of_states(["running"], [5]) == "Its rank is running; rank 5 is slow"
-    assert of_states(["running", "running", "dead"], [5]) == "Of 3 ranks, 1 is dead, 2 are running; rank 5 is slow"
-    mixed = ["running"] * 32 + ["waiting"] * 31
-    assert of_states(mixed, [5], numbered=False) == "Of 63 ranks, 31 are waiting, 32 are running, 1 of them slow"
-    assert of_states(["running"] * 1200) == "All 1,200 ranks are running"
-    assert of_states(["running", "dead", "unseen"]) == "Of 3 ranks, 1 is dead, 1 is not seen yet, 1 is running"

@@ -32,11 +32,9 @@ _NEXT: Final[Mapping[str, tuple[str, str]]] = {
         ": each attempt ends at the same step",
     ),
     NoRestart.NO_PROGRESS: ("Find out why no further step completes, then launch the job again", ""),
-    NoRestart.USED_UP: ("Remove the cause, then launch the job again", ": no restart is left in its budget"),
-    NoRestart.NOT_ALLOWED: ("Remove the cause, then launch the job again", ": its launcher allows no restart"),
     NoRestart.NO_OTHER_NODE: ("Launch the job again with another node", ": the excluded one had no replacement"),
 }
-_OTHERWISE: Final = ("Remove the cause, then launch the job again", ": nothing restarts it")
+_OTHERWISE: Final = ("Remove the cause, then launch the job again", "")
 _CAUSE_IS_OPEN: Final = ("", NoRestart.USED_UP, NoRestart.NOT_ALLOWED)
 """Reasons for no further restart that leave open why the job failed."""
 
@@ -136,4 +134,4 @@ def _read_log(job: Job, rank: int, host: str, step: int | None = None) -> Step:
     place = rank_logs.place_of(job, rank, host)
     if not place.command:
         where += f", in the output of the launcher{f' on {host}' if host else ''}"
-    return Step(f"Read what rank {rank} logged{where}", "", place.command, place.host, place.note)
+    return Step(f"Read what rank {rank} logged{where}", "", place.command, place.host, place.note, rank)

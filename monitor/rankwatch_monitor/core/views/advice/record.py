@@ -23,6 +23,8 @@ class Step(NamedTuple):
     """Empty: anywhere in the cluster."""
     note: str = ""
     """How the output of the command is to be read, in a sentence; empty: it is plain."""
+    reads: int | None = None
+    """The rank whose log it reads; None: it reads no log."""
 
     @property
     def text(self) -> str:
@@ -31,7 +33,7 @@ class Step(NamedTuple):
 
     def to_json(self) -> responses.Step:
         """For the API."""
-        return {"text": self.text, "command": self.command, "host": self.host, "note": self.note}
+        return {"text": self.text, "command": self.command, "host": self.host, "note": self.note, "reads": self.reads}
 
 
 class Order(NamedTuple):

@@ -101,7 +101,7 @@ def test_a_single_crash_is_read_looked_into_by_its_error_and_mended() -> None:
     read, look, mend = steps(scene)
     assert look["text"] == "Check GPU 0 on host-1 for errors."
     assert read["text"] == "Read what rank 2 logged, in the output of the launcher on host-1."
-    assert mend["text"] == "Remove the cause, then launch the job again: no restart is left in its budget."
+    assert mend["text"] == "Remove the cause, then launch the job again."
 
 
 def test_a_failed_job_has_the_line_that_launches_it_again() -> None:

@@ -471,7 +471,6 @@ export interface NodeAdvice { job: string; name: string; advice: Advice; remaini
   /** Null: nothing points to it. */ todo: HostTodo | null;
   commands: string[];
   /** Of each job with an open incident about it or a slow rank on it, or that failed by it. */ of_jobs: NodeAdvice[];
-  summary: string;
   jobs: NodeJob[];
   incidents: NodeIncident[];
   /** Confirmed incidents of which it is a culprit. */ named_by: number;
@@ -836,6 +835,7 @@ export interface Sparklines { until: number; seconds: number; unknown: number; l
   command: string;
   host: string;
   /** How the output of the command is to be read; empty: it is plain. */ note: string;
+  /** The rank whose log it reads; null: it reads no log. */ reads: number | null;
 }
 
 /** A step and its parts, medians over the ranks. */

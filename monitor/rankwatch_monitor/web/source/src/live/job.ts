@@ -103,7 +103,9 @@ export function watchJob(id: string): JobWatch {
         const [before, next] = [job.value, data as JobSummary];
         take(next);
         // What stands beside it on the page is read again, so that both are of one moment.
-        if (before !== null && before.goodput !== next.goodput) slow.refreshSoon();
+        if (before !== null && (before.goodput !== next.goodput || before.state !== next.state)) slow.refreshSoon();
+        // How a job trains is no account of one that has ended.
+        if (before !== null && before.state !== next.state) slow.account.value = [];
         if (before !== null && before.iteration !== next.iteration && next.world_size <= SMALL) void readRanks();
       },
       grid: (data) => {

@@ -20,11 +20,15 @@ export function nextText({ next }: Pick<JobSummary, "next">, now: number): strin
   return next.due === null ? next.text : `${next.text} ${countdown(next.due - now)}`;
 }
 
+/** GPU-seconds that show as 0.1 GPU-minutes; less is not worth a word. */
+const LEAST_LOST = 3;
+
 /** What an incident has cost, as of now: "1.1 GPU-minutes lost"; empty: nothing is known. */
 export function lostText({ lost }: Pick<JobSummary, "lost">, now: number): string {
   if (lost === null) return "";
   const grown = lost.since === null ? 0 : Math.max(0, now - lost.since);
-  return `${gpuTime((lost.seconds + grown) * lost.gpus)} lost`;
+  const seconds = (lost.seconds + grown) * lost.gpus;
+  return seconds < LEAST_LOST ? "" : `${gpuTime(seconds)} lost`;
 }
 
 /** Since when, or when it ended. */

@@ -9,7 +9,8 @@ import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/speed";
 import { ageOf, headline, isElsewhere, LABELS, type Listed, matching, sharedNames, type Sort, sorted, SORTS, urgencyOf } from "../logic/fleet";
 import { nodesOf } from "../logic/nodemap";
-import { HOURS, jobAddress } from "../logic/route";
+import { orderOf } from "../logic/nextaction";
+import { HOURS, jobAddress, nodeAddress } from "../logic/route";
 import type { Sparklines } from "../logic/sparkline";
 import { clock, count, percent, rate } from "../logic/text";
 import { nextText } from "../logic/verdict";
@@ -17,8 +18,8 @@ import { DigestSection } from "./digest";
 import { Empty } from "./empty";
 import { JobMark } from "./marks";
 import { HeatMap } from "./nodemap";
-import { NextLine } from "./nextlink";
 import { narrow } from "./preferences";
+import { prepared } from "./selection";
 import { Sparkline } from "./sparkline";
 import { showInTab } from "./tab";
 
@@ -106,8 +107,8 @@ function Choices({ jobs }: { jobs: readonly Listed[] }) {
 function Heads({ speeds }: { speeds: boolean }) {
   return (
     <p class="heads" aria-hidden="true">
-      <span>State, since</span><span>Job</span>{speeds && <span>Speed, last 4 h</span>}
-      {["Speed now", "Step", "Ranks", "Restarts", "Goodput"].map((name) => <span key={name} class="figure">{name}</span>)}
+      <span>State</span><span>Job</span>{speeds && <span>Last 4 h</span>}
+      {["Steps/s", "Step", "Ranks", "Restarts", "Goodput"].map((name) => <span key={name} class="figure">{name}</span>)}
     </p>
   );
 }
@@ -123,10 +124,13 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
   const known = stale.value === null && !isElsewhere(job);
   const why = !isElsewhere(job) ? job.headline : job.monitor === null ? "No monitor owns it at the moment." : `Owned by monitor ${job.monitor}.`;
   const follows = known && tone === "waits" ? nextText(job, asOf.value) : "";
-  const next = known && tone === "bad" ? job.advice : null;
+  // Its ranks wait now: what to do stands in the row. Of others it is on their page.
+  const next = known && tone === "bad" && job.state === "hung" ? job.advice : null;
+  const order = next?.proposed && next.condition === "" ? orderOf(next.orders[0]!, why) : null;
+  const place = order !== null ? jobAddress(job.id, "control") : next?.host ? nodeAddress(next.host) : jobAddress(job.id);
   return (
     <li data-state={job.state} data-tone={tone} class={next ? "advised" : undefined}>
-      <a href={jobAddress(job.id)}>
+      <a href={jobAddress(job.id)} title={known && tone === "bad" ? job.advice?.text : undefined}>
         <span class="standing">
           <JobMark state={job.state} />
           {known && job.since !== null && <b class="age">{ageOf(job, asOf.value)}</b>}
@@ -143,7 +147,7 @@ function JobRow({ job, named, hours, sparklines, speeds }: { job: Listed; named:
           </>
         )}
       </a>
-      {next && <p class="next"><NextLine job={job.id} advice={next} why={why} /></p>}
+      {next && <p class="next"><a href={place} onClick={() => order !== null && (prepared.value = order)}>{next.text}</a></p>}
     </li>
   );
 }
@@ -156,14 +160,11 @@ function Figures({ job }: { job: JobSummary }) {
   const known = stale.value === null && !over && job.state !== "lost" && perSecond !== null;
   return (
     <>
-      <Figure label="speed" name="speed">{known ? <>{value} <i>{unit}</i></> : (stale.value !== null || job.state === "lost") && !over ? "unknown" : "–"}</Figure>
+      <Figure label="speed" name="speed">{known ? <>{value} <i class={unit === "steps/s" ? "usual" : undefined}>{unit}</i></> : (stale.value !== null || job.state === "lost") && !over ? "unknown" : ""}</Figure>
       <Figure label={over ? "last step" : "step"} name="step">{count(job.iteration ?? job.iteration_before)}</Figure>
       <Figure label="ranks" name={all ? "" : "missing"}>{all ? count(job.world_size) : <>{count(job.ranks_reporting)}<i>/{count(job.world_size)}</i></>}</Figure>
-      <Figure label="restarts">
-        {job.restarts}
-        <i>/{job.max_restarts}</i>
-      </Figure>
-      <Figure label="goodput" name="goodput">{percent(job.goodput)}</Figure>
+      <Figure label="restarts">{job.restarts > 0 && <>{job.restarts}<i>/{job.max_restarts}</i></>}</Figure>
+      <Figure label="goodput" name="goodput">{job.goodput !== null && percent(job.goodput)}</Figure>
     </>
   );
 }
@@ -171,8 +172,7 @@ function Figures({ job }: { job: JobSummary }) {
 function Figure({ label, name = "", children }: { label: string; name?: string; children: ComponentChildren }) {
   return (
     <span class={`figure ${name}`}>
-      <b>{children}</b>
-      <small>{label}</small>
+      {children !== false && children !== "" && <><b>{children}</b> <small>{label}</small></>}
     </span>
   );
 }

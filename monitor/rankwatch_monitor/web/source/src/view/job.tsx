@@ -11,7 +11,7 @@ import { checkpointFact } from "../logic/checkpoint";
 import { focus, isFormer } from "../logic/incidents";
 import { recommendedOrder } from "../logic/nextaction";
 import { incidentAddress, jobAddress, type Sight, type Tab, TABS } from "../logic/route";
-import { ago, capital, clock, count, figure, gpuTime, ofStep, percent, rate, wholeDuration, wholePercent } from "../logic/text";
+import { ago, capital, clock, count, figure, gpuTime, ofStep, rate, wholeDuration, wholePercent } from "../logic/text";
 import { isTroubled, sinceText } from "../logic/verdict";
 import { Charts } from "./charts";
 import { Collectives } from "./collectives";
@@ -26,6 +26,7 @@ import { Kernels } from "./kernels";
 import { Launchers } from "./launchers";
 import { Limits } from "./limits";
 import { JobMark } from "./marks";
+import { NoPlace } from "./node";
 import { RankGrid } from "./rankgrid";
 import { RankTable } from "./ranktable";
 import { forgetSelection, selected, takeSight } from "./selection";
@@ -48,14 +49,14 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   const incidents = watch.incidents.value ?? [];
   const incident = focus(incidents, requested, job);
   const detail = useDetail(id, incident);
-  const unknown = stale.value !== null;
+  const outdated = stale.value !== null;
   useEffect(() => {
     if (job === null) return;
-    showInTab(unknown ? null : job.state, `${unknown ? "unknown" : job.state}: ${job.name}`);
+    showInTab(outdated ? null : job.state, `${outdated ? "unknown" : job.state}: ${job.name}`);
     announcement.value = `Job ${job.name}: ${job.state}. ${job.title}.`;
-  }, [job?.state, job?.name, job?.title, unknown]);
+  }, [job?.state, job?.name, job?.title, outdated]);
 
-  if (watch.unknown.value !== null && (job === null || responding.value)) return <Unknown id={id} problem={watch.unknown.value} />;
+  if (watch.unknown.value !== null && (job === null || responding.value)) return <NoPlace {...unknown(id, watch.unknown.value)} />;
   if (job === null) return <p class="loading">Loading job {id}.</p>;
   const { timeouts, goodput, launchers, vitals, account, unsavedLog } = watch.slow;
   const over = job.ended_at !== null;
@@ -112,7 +113,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
               <div class="left">
                 <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
                 <Launchers launchers={over ? [] : launchers.value} />
-                <GoodputSection goodput={goodput.value} />
+                <GoodputSection job={job} goodput={goodput.value} />
                 <Limits timeouts={timeouts.value} />
               </div>
               <div class="right"><Glance job={job} incidents={incidents} /></div>
@@ -157,7 +158,8 @@ function tiles(job: JobSummary, vitals: Vitals | null): Fact[] {
   return [
     { label: "Step time", value: unknown ? "unknown" : perSecond === null ? "–" : perSecond === 0 ? "no step" : ofStep(taken), note: `step ${count(job.iteration ?? job.iteration_before)}` },
     logged === undefined ? { label: "Speed", value: unknown ? "unknown" : value, note: unit } : { label: logged[0], value: figure(logged[1]) },
-    { label: "Waiting", value: step?.waiting == null ? "–" : ofStep(step.waiting), note: step?.waiting == null ? "not measured" : `${wholePercent(step.waiting / step.seconds)} of a step` },
+    // Of a slow job it is in the sentence, over more steps.
+    ...(job.state === "slow" ? [] : [{ label: "Waiting", value: step?.waiting == null ? "–" : ofStep(step.waiting), note: step?.waiting == null ? "not measured" : `${wholePercent(step.waiting / step.seconds)} of a step` }]),
     { label: "Last checkpoint", ...(job.checkpoint === null ? { value: "none known" } : checkpointFact(job, asOf.value)) },
   ];
 }
@@ -176,21 +178,12 @@ function facts(job: JobSummary, incident: Incident | null): Fact[] {
     ...(over ? [] : [stale.value !== null ? { label: "Speed", value: "unknown", note: `since ${clock(stale.value.since, now.value)}` } : lost ? { label: "Speed", value: "unknown" } : { label: "Speed", value, note: unit }]),
     over ? { label: "Ranks", value: count(job.world_size) } : { label: "Ranks reporting", value: count(job.ranks_reporting), note: `of ${count(job.world_size)}` },
     { label: "Attempt", value: job.attempt },
-    { label: "Restarts used", value: job.restarts, note: job.max_restarts === 0 ? "none allowed" : `of ${job.max_restarts}` },
-    { label: "Goodput", value: percent(job.goodput), note: job.goodput_notes.join(", ") },
+    { label: "Restarts used", value: job.restarts, note: `of ${job.max_restarts}` },
     { label: over ? "Ran for" : "Up", value: wholeDuration(ran), note: over ? `${gpuTime(ran * job.world_size)}, ended ${clock(job.ended_at, asOf.value)} (${ago(job.ended_at, asOf.value)})` : `${lost ? "until" : "since"} ${clock(lost ? until : job.started_at, asOf.value)}` },
   ];
 }
 
-function Unknown({ id, problem }: { id: string; problem: Problem }) {
-  const none = problem.status === 404;
-  return (
-    <section class="empty">
-      <h1>{none ? `The monitor does not know job ${id}.` : `This monitor does not show job ${id} now.`}</h1>
-      <p>{none ? "A job appears here with the first report of one of its ranks." : problem.message}</p>
-      <p>
-        <a href="#/">All jobs of this monitor</a>
-      </p>
-    </section>
-  );
-}
+const unknown = (id: string, { status, message }: Problem) =>
+  status === 404
+    ? { title: `The monitor does not know job ${id}.`, detail: "A job appears here with the first report of one of its ranks." }
+    : { title: `This monitor does not show job ${id} now.`, detail: message };

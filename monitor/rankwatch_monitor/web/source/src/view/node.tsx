@@ -1,6 +1,5 @@
 // One node over all jobs: its ranks and devices, launchers, groups, and the incidents that named it.
 
-import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import type { NodeDetail } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
@@ -39,12 +38,11 @@ export function NodePage({ host }: { host: string }) {
 
 const sentenceOf = (text: string) => `${capital(text).replace(/\.$/, "")}.`;
 
-export function NoPlace({ title, detail, children }: { title: string; detail: string; children?: ComponentChildren }) {
+export function NoPlace({ title, detail }: { title: string; detail: string }) {
   return (
     <section class="empty">
       <h1>{title}</h1>
       <p>{sentenceOf(detail)}</p>
-      {children}
       <p><a href="#/">All jobs of this monitor</a></p>
     </section>
   );
@@ -55,7 +53,7 @@ function LaunchersOf({ parts }: { parts: readonly Part[] }) {
   const number = parts.reduce((sum, { launchers }) => sum + launchers.length, 0);
   if (number === 0) return parts.length > 0 ? <p class="note">No launcher of Rankwatch here: the ranks were started by something else.</p> : null;
   return (
-    <Folded name="of-launchers" title={`${plural(number, "launcher")} here`}>
+    <Folded name="of-launchers" title={plural(number, "launcher")}>
       {parts.map((part) => <div key={part.job}><b>{part.name}</b>{part.name !== part.job && <small class="code">{part.job}</small>}<Launchers part={part} /></div>)}
     </Folded>
   );
@@ -71,7 +69,7 @@ const NAMED = { suspect: "suspected", quiet: "silent here" };
 function Incidents({ node }: { node: NodeDetail }) {
   const names = new Map(node.jobs.map((part) => [part.job, part.verdict.name]));
   return (
-    <Folded name="named" title={`Incidents that named it: ${node.counted}`}>
+    <Folded name="named" title={node.counted}>
       <ul>
         {node.incidents.map((each) => (
           <li key={`${each.job} ${each.incident}`} class={each.closed_at === null ? "open" : undefined}>

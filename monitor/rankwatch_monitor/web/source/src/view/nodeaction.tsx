@@ -40,7 +40,7 @@ export function JobActions({ node: { host, of_jobs: jobs, jobs: parts, verdict =
   const waiting = jobs.filter(({ advice }) => advice.waits);
   const runbooks = [...new Set(jobs.map(({ advice }) => advice.runbook).filter(Boolean))];
   return (
-    <Folded name="of-jobs" title={`What to do about ${plural(jobs.length, "job")} here`}>
+    <Folded name="of-jobs" title={`What to do in ${plural(jobs.length, "job")}`}>
       <ul>{jobs.filter(({ advice }) => !advice.waits).map(line)}</ul>
       {waiting.length > 0 && (
         <details open={waiting.length === jobs.length}>

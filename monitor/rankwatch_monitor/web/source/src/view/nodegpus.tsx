@@ -15,7 +15,7 @@ import { narrow } from "./preferences";
 /** Ranks of one state that are named; more are counted. */
 const NAMED = 2;
 
-export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDetail }) {
+export function NodeGpus({ node: { gpus = [], host } }: { node: NodeDetail }) {
   const [each, showEach] = useState(false);
   if (gpus.length === 0) return null;
   const rows = each ? gpus.map((gpu) => [gpu]) : alikeGpus(gpus);
@@ -23,7 +23,7 @@ export function NodeGpus({ node: { gpus = [], host, summary } }: { node: NodeDet
   const worst = (gpu: Gpu) => byState(gpu.ranks)[0]?.[0];
   const read = gpus.some(({ reading }) => deviceFacts(reading) !== "");
   return (
-    <Folded name="gpus" title={<>GPUs: {summary}</>} open={suspect !== undefined}>
+    <Folded name="gpus" title={plural(gpus.length, "GPU")}>
       <div class="scroll" role="region" aria-label={`GPUs of ${host}`} tabIndex={0}>
         <table>
           <thead>

@@ -8,19 +8,26 @@ import { cellOf } from "../logic/levels";
 import { jobAddress, rankAddress } from "../logic/route";
 import { isTrouble, WORST_FIRST } from "../logic/severity";
 import { count, plural, runs } from "../logic/text";
+import { Folded } from "./folded";
 import { JobMark, RankMark } from "./marks";
 import { SlowTag } from "./slowtag";
 import { Table } from "./table";
 
 export function NodeJobs({ parts, host }: { parts: readonly Part[]; host: string }) {
   if (parts.length === 0) return null;
+  const over = parts.filter((part) => part.over), now = parts.filter((part) => !part.over);
   return (
     <section class="node-jobs">
-      <h2>Jobs here <small>{count(parts.filter(({ over }) => !over).length)} now, those in trouble first</small></h2>
-      <Table name={`Ranks of all jobs on ${host}`} heads={["Job", "Ranks here", "Why"]}>{parts.map((part) => <Row key={part.job} part={part} />)}</Table>
+      <h2>Jobs here <small>{count(now.length)}</small></h2>
+      {now.length > 0 && <Jobs name={`Ranks of all jobs on ${host}`} parts={now} />}
+      {over.length > 0 && <Folded name="over" title={`${count(over.length)} ended`}><Jobs name={`Jobs that ended on ${host}`} parts={over} /></Folded>}
     </section>
   );
 }
+
+const Jobs = ({ name, parts }: { name: string; parts: readonly Part[] }) => (
+  <Table name={name} heads={["Job", "Ranks here", "Why"]}>{parts.map((part) => <Row key={part.job} part={part} />)}</Table>
+);
 
 function Row({ part }: { part: Part }) {
   const { state, name, headline } = part.verdict;
@@ -55,7 +62,7 @@ function Ranks({ part, state }: { part: Part; state: RankState }) {
   return (
     <>
       {slow.map(({ rank, straggler }) => <span key={rank} class="standing-of"><RankMark state={cellOf(state, true)} /> <a href={rankAddress(part.job, rank)}>{rank}</a> <SlowTag of={straggler!} /></span>)}
-      {rest.length > 0 && <span class="standing-of" data-calm={!isTrouble(state) || undefined}><RankMark state={state} /> {state} {rest.length === 1 ? <a href={rankAddress(part.job, rest[0]!)}>{rest[0]}</a> : runs(rest)}</span>}
+      {rest.length > 0 && <span class="standing-of" data-calm={!isTrouble(state) || undefined}><RankMark state={state} /> {rest.length === 1 ? <>{state} <a href={rankAddress(part.job, rest[0]!)}>{rest[0]}</a></> : isTrouble(state) ? `${state} ${runs(rest)}` : `${rest.length} ${state}`}</span>}
     </>
   );
 }

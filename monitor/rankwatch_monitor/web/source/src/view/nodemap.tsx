@@ -60,19 +60,18 @@ export function HeatMap({ map }: { map: NodeMap }) {
   return (
     <section class="heat" aria-labelledby="heat">
       <h2 id="heat">
-        {stale.value === null ? "Nodes now" : "Nodes, last known"}{" "}
-        <small>{count(map.total)}{map.total > size && `, the first ${count(size)} shown`}; by job</small>
+        {stale.value === null ? "Nodes" : "Nodes, last known"}{" "}
+        <small>{count(map.total)}{map.total > size && `, the first ${count(size)} shown`}</small>
       </h2>
       <div class="legend" role="group" aria-label="States of nodes; choose one to single it out">
-        worst rank:
         {present.map((state) => (
           <button key={state} type="button" aria-pressed={only === state} onClick={() => setOnly(only === state ? null : state)}>
             <RankMark state={state} />
             {word(state)} <b>{count(counts.get(state))}</b>
           </button>
         ))}
-        {worse.length > 0 && <span class="ringed"><i class="slow" aria-hidden="true" />with a slow rank besides <b>{count(worse.length)}</b></span>}
-        {rings.length > 0 && <span class="ringed"><i aria-hidden="true" />named by an incident <b>{count(rings.length)}</b></span>}
+        {worse.length > 0 && <span class="ringed"><i class="slow" aria-hidden="true" />slow besides <b>{count(worse.length)}</b></span>}
+        {rings.length > 0 && <span class="ringed"><i aria-hidden="true" />incidents <b>{count(rings.length)}</b></span>}
       </div>
       <div
         ref={holder} class="field" tabIndex={0} role="application" aria-roledescription="map of nodes" aria-describedby="heat-keys"
@@ -113,7 +112,7 @@ export function HeatMap({ map }: { map: NodeMap }) {
         )}
       </div>
       <p class="readout" id="heat-keys" aria-live="polite">
-        {at === null || at >= size ? <small>Point at a node, or use the arrow keys; N: next in trouble; Enter opens it.</small> : <Words map={map} node={at} state={legend[codes[at]!]!} />}
+        {at === null || at >= size ? <small class="keys">Arrow keys; N: next in trouble; Enter opens it.</small> : <Words map={map} node={at} state={legend[codes[at]!]!} />}
       </p>
     </section>
   );

@@ -236,7 +236,7 @@ function Readout({ watch, shown, coordinates, slow }: { watch: JobWatch; shown: 
   if (rank === null || !grid || byte === undefined) {
     return (
       <p class="readout" id="grid-keys">
-        <small>Point at a rank, or use the arrow keys; N: next in trouble; /: go to.</small>
+        <small class="keys">Arrow keys; N: next in trouble; /: go to.</small>
       </p>
     );
   }

@@ -43,19 +43,22 @@ export function VerdictBand({ job, incident, detail, incidents, slow, launchers,
   const { advice, tone, state } = job;
   const known = stale.value === null;
   const failed = state === "failed";
+  const beside = failed ? logsBeside(incident, detail.value) : [];
+  // What the log of a rank tells stands below.
+  const steps = (advice?.steps ?? []).filter(({ reads }) => !beside.some(({ rank }) => rank === reads));
   const head = <h2>{stale.value ? `Unknown since ${clock(stale.value.since, now.value)}. Before: ` : <JobMark state={state} />} {job.title}</h2>;
   if (brief) return <section class={`verdict brief ${tone}`} aria-label="What is wrong with the job"><a href={jobAddress(job.id)}>{head}</a></section>;
   return (
     <section class={`verdict ${tone}`} aria-label="What is wrong with the job">
       {head}
       {known && <Row parts={rowOf(job, asOf.value)} />}
-      {known && advice !== null && <ToDo job={job} advice={advice} launchers={launchers} />}
-      {failed && <PostMortem job={job} incident={incident} detail={detail.value} incidents={incidents} />}
+      {known && advice !== null && <ToDo job={job} advice={advice} step={steps[0]} launchers={launchers} />}
+      {failed && <PostMortem job={job} incident={incident} beside={beside} incidents={incidents} stated={steps.length < 2} />}
       <Folded name="why" title="Why we think so">
         {incident !== null && <Reasons incident={incident} ofHost={incident.of_host ?? detail.value?.of_host} />}
         <Facts kind="answers" facts={[...(incident === null ? [] : answers(job, incident)), ...(slow === null ? [] : slowFacts(slow, asOf.value)), ...silence(job)]} />
         {incident !== null && <PhaseBar phases={phases(incident, asOf.value)} />}
-        {known && advice !== null && <Further job={job} advice={advice} launchers={launchers} />}
+        {known && advice !== null && <Further job={job} advice={advice} steps={steps.slice(advice.waits ? 0 : 1, failed ? -1 : undefined)} launchers={launchers} />}
         {incident !== null && <Evidence job={job} incident={incident} detail={detail} />}
       </Folded>
       <Share job={job} incident={incident} detail={detail} />
@@ -90,28 +93,27 @@ export function PastIncident({ job, incident, detail }: { job: JobSummary; incid
 const Row = ({ parts }: { parts: readonly string[] }) => (parts.length === 0 ? null : <p class="row">{parts.map((each) => <span key={each.replace(/\d.*/, "")}>{each}</span>)}</p>);
 
 /** What to do first, or that nothing is to be done until a clock has run. */
-function ToDo({ job, advice, launchers }: { job: JobSummary; advice: Advice; launchers: readonly Launcher[] }) {
+function ToDo({ job, advice, step, launchers }: { job: JobSummary; advice: Advice; step: Step | undefined; launchers: readonly Launcher[] }) {
   const part = passed(job, asOf.value);
-  const [step] = advice.steps;
+  // The command that launches a failed job again is folded.
+  const again = job.state === "failed" && step === advice.steps.at(-1);
   const [order] = advice.orders;
   const proposed = order !== undefined && advice.proposed && !advice.waits;
   return (
     <div class="do">
       {part !== null && <div class="clock" role="img" aria-label={advice.text}><i style={{ width: `${100 * part}%` }} /></div>}
-      {advice.waits ? <p class="wait">{advice.text}.</p> : step && <OneStep step={step} />}
+      {advice.waits ? <p class="wait">{advice.text}.</p> : step && <OneStep step={again ? { ...step, command: "" } : step} />}
       {proposed && <Offer job={job} order={order} launchers={launchers} go={advice.condition === ""} condition={advice.condition} loses={advice.weighs_restart ? job.restart_loses : ""} />}
     </div>
   );
 }
 
 /** The other steps, what follows from their outputs, and the orders that may be given. */
-function Further({ job, advice, launchers }: { job: JobSummary; advice: Advice; launchers: readonly Launcher[] }) {
-  const { orders, steps, waits, otherwise, proposed } = advice;
-  // The last step of a failed job is shown with its attempts.
-  const rest = steps.slice(waits ? 0 : 1, job.state === "failed" ? -1 : undefined);
+function Further({ job, advice, steps, launchers }: { job: JobSummary; advice: Advice; steps: readonly Step[]; launchers: readonly Launcher[] }) {
+  const { orders, waits, otherwise, proposed } = advice;
   return (
     <div class="further">
-      {rest.length > 0 && <ol>{rest.map((each) => <li key={each.text}><OneStep step={each} /></li>)}</ol>}
+      {steps.length > 0 && <ol>{steps.map((each) => <li key={each.text}><OneStep step={each} /></li>)}</ol>}
       <Alternatives of={advice.alternatives} />
       {otherwise && <OneStep step={otherwise} />}
       {advice.notes.length > 0 && <p class="note">{advice.notes.join(" ")}</p>}
@@ -146,21 +148,27 @@ function Offer({ job, order, launchers, go, condition, loses }: { job: JobSummar
 
 const LAST_LINES = 8;
 
-/** How a job failed: the last lines of the culprit beside those of the first victim, and its attempts. */
-function PostMortem({ job, incident, detail, incidents }: { job: JobSummary; incident: Incident | null; detail: IncidentDetail | null; incidents: readonly Incident[] }) {
-  const blamed = new Set(incident?.culprits.map(({ rank }) => rank));
+const isBlamed = (incident: Incident | null, rank: number) => incident?.culprits.some((each) => each.rank === rank) ?? false;
+
+/** The log of the culprit, and that of the first victim. */
+function logsBeside(incident: Incident | null, detail: IncidentDetail | null): IncidentDetail["logs"] {
   const logs = (detail?.logs ?? []).filter(({ lines }) => lines.length > 0);
-  const beside = [logs.find(({ rank }) => blamed.has(rank)), logs.find(({ rank }) => !blamed.has(rank))].filter((each) => each !== undefined);
+  return [logs.find(({ rank }) => isBlamed(incident, rank)), logs.find(({ rank }) => !isBlamed(incident, rank))].filter((each) => each !== undefined);
+}
+
+/** How a job failed: the last lines of two ranks, its attempts, and how it is launched again. `stated`: what to do before that is above. */
+function PostMortem({ job, incident, beside, incidents, stated }: { job: JobSummary; incident: Incident | null; beside: IncidentDetail["logs"]; incidents: readonly Incident[]; stated: boolean }) {
   const all = attempts(job, incidents);
-  const again = job.advice?.steps.slice(1).at(-1);
+  const steps = job.advice?.steps ?? [], again = steps.at(-1);
   return (
     <div class="post-mortem">
       {beside.length > 0 && (
         <div class="beside">
           {beside.map(({ rank, title, lines }) => (
             <figure key={rank}>
-              <figcaption>{title}{!blamed.has(rank) && ", which followed"}</figcaption>
+              <figcaption>{title}{!isBlamed(incident, rank) && ", which followed"}</figcaption>
               <pre tabIndex={0}>{lines.slice(-LAST_LINES).join("\n")}</pre>
+              {steps.map((each) => each.reads === rank && each.command !== "" && <Folded key={each.text} name="whole-log" title="Whole log"><Run {...each} /></Folded>)}
             </figure>
           ))}
         </div>
@@ -168,9 +176,13 @@ function PostMortem({ job, incident, detail, incidents }: { job: JobSummary; inc
       <p class="attempts">
         {all.map(({ attempt, step, id, label }) => <a key={attempt} {...(id === null ? {} : { href: incidentAddress(job.id, id) })} title={label}>attempt {attempt} <b>✕</b>{step !== null && <small> after step {count(step)}</small>}</a>)}
         {job.no_restart !== "" && <span>no restart: {job.no_restart}</span>}
-        {job.restart_loses !== "" && <span>another launch {job.restart_loses}</span>}
       </p>
-      {again && <OneStep step={again} />}
+      {again && (
+        <Folded name="again" title="Launch again">
+          {job.restart_loses !== "" && <p>Another launch {job.restart_loses}.</p>}
+          {stated ? again.command !== "" && <Run {...again} /> : <OneStep step={again} />}
+        </Folded>
+      )}
     </div>
   );
 }
