@@ -54,7 +54,7 @@ function LaunchersOf({ parts }: { parts: readonly Part[] }) {
   if (number === 0) return parts.length > 0 ? <p class="note">No launcher of Rankwatch here: the ranks were started by something else.</p> : null;
   return (
     <Folded name="of-launchers" title={plural(number, "launcher")}>
-      {parts.map((part) => <div key={part.job}><b>{part.name}</b>{part.name !== part.job && <small class="code">{part.job}</small>}<Launchers part={part} /></div>)}
+      {parts.map((part) => <div key={part.job}><b>{part.verdict.name}</b>{part.verdict.name !== part.job && <small class="code">{part.job}</small>}<Launchers part={part} /></div>)}
     </Folded>
   );
 }

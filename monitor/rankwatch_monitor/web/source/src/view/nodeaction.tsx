@@ -70,7 +70,7 @@ function JobAction({ of, known, host, verdict }: { of: OfJob; known: NodeDetail[
       <Alternatives of={advice.alternatives} />
       {order && <button type="button" class={recommended ? "go" : undefined} aria-label={`${order.words} … (${jobTitle(of)})`} onClick={leaveOut}>{order.words} …</button>}
       {order && <Remaining left={remaining} />}
-      {advice.weighs_restart && known && known.restart_loses !== "" && <small>A restart {known.restart_loses}</small>}
+      {advice.weighs_restart && known && known.verdict.restart_loses !== "" && <small>A restart {known.verdict.restart_loses}</small>}
       {commands.length > 0 && <details><summary>Command</summary>{commands.map(({ command, host: on, note }) => <Run key={command} command={command} host={on === host ? "" : on} {...(note ? { note } : {})} />)}</details>}
     </li>
   );
