@@ -396,8 +396,8 @@ class _Case:
         zero, elapsed, since = (np.full(number, value) for value in (0.0, self.seconds, began))
         verdicts = Verdicts(np.array(ranks, dtype=np.int64), zero, elapsed, since, [common])
         named = nccl.accused([answer for _, answer in self.answers], self.job.columns)
-        of_all = {rank.rank for _, rank in self.seen if rank.of_all and rank.rank in self.standing}
-        return blame(self.job.columns, verdicts, self.stacks, without_stacks=self.silent, nccl=named, of_all=of_all)
+        self.stacks.of_all = {rank.rank for _, rank in self.seen if rank.of_all and rank.rank in self.standing}
+        return blame(self.job.columns, verdicts, self.stacks, without_stacks=self.silent, nccl=named)
 
     def _waits(self) -> dict[int, Wait]:
         usages = ((rank.rank, rank.stack.usage) for _, rank in self.seen)

@@ -96,6 +96,8 @@ from rankwatch_monitor.core.words.sentence import sentence
 TICK_LOST = 3.0
 """Seconds without a tick of the liveness thread (four a second) after which the GIL counts as held."""
 
+_CallsOfAll = tuple[tuple[Made, tuple[int, ...]], ...]
+
 
 def blame(
     columns: RankColumns,
@@ -106,7 +108,6 @@ def blame(
     capturing: bool = False,
     shed: bool = False,
     nccl: tuple[Culprit, ...] = (),
-    of_all: Collection[int] = (),
 ) -> Blame:
     """Name the culprits among the ranks of an attempt.
 
@@ -118,15 +119,13 @@ def blame(
         capturing: stacks will follow, so without a culprit nothing is concluded yet.
         shed: reports of the job were refused under load, so that any of them may be late.
         nccl: ranks that NCCL's own answers accuse, see :mod:`.nccl`.
-        of_all: ranks that stand in a call whose arguments name no process group.
     """
     groups, progress = stacks.groups(), stacks.group_progress()
     for rule in (_lost_node, _process, _device, _gil, _silent):
         if culprits := rule(columns, verdicts, groups):
             return Blame(culprits)
-    stalled = (
-        bool(verdicts) and verdicts[0].kind is VerdictKind.STALLED
-    )  # these ranks move, so their counts mean nothing
+    # Ranks of a stalled job move, so their counts mean nothing.
+    stalled = bool(verdicts) and verdicts[0].kind is VerdictKind.STALLED
     odd, waiting, differing = _odd_by_stack(groups), waiting_ranks(progress), mismatch(progress)
     culprits = _by_mismatch(columns, differing, groups, live_ranks(columns)) or _by_collectives(
         columns, waiting, odd, groups
@@ -140,7 +139,7 @@ def blame(
             or _by_stack(columns, odd, groups)
             or (() if stalled and len(_live(columns)) > 1 else _alone(columns, verdicts, shed=shed))
         )
-    apart = () if progress else _in_calls_of_all(columns, groups, of_all)
+    apart = () if progress else _in_calls_of_all(columns, groups, stacks.of_all)
     culprits = culprits or _left(columns, groups) or _by_calls_of_all(columns, apart)
     if culprits and nccl and {c.rank for c in culprits}.isdisjoint(c.rank for c in nccl):
         ours, theirs = (Some.of(sorted(c.rank for c in named)) for named in (culprits, nccl))
@@ -151,11 +150,8 @@ def blame(
         return Blame(culprits)
     if capturing:
         return Blame((), Unnamed(StacksFollow()))
-    if differing is not None:
-        calls = tuple((_made(call), Some.of(ranks)) for call, ranks in differing.calls[:3])
-        return Blame((), Unnamed(DifferentCalls(differing.group, differing.number, calls)))
-    if apart and all(made.operation in NONE_LEAVES_FIRST for made, _ in apart):
-        return Blame((), Unnamed(DifferentCalls("", 0, tuple((made, Some.of(ranks)) for made, ranks in apart[:3]))))
+    if (calls := _different_calls(differing, apart)) is not None:
+        return Blame((), Unnamed(calls))
     return Blame((), _why_none(columns, groups, waiting, without_stacks))
 
 
@@ -465,9 +461,7 @@ def _left(columns: RankColumns, groups: Sequence[StackGroup]) -> tuple[Culprit, 
     return tuple(culprit_of(columns, rank, Exited(0, early=True)) for rank in left_ranks(columns).tolist())
 
 
-def _in_calls_of_all(
-    columns: RankColumns, groups: Sequence[StackGroup], of_all: Collection[int]
-) -> tuple[tuple[Made, tuple[int, ...]], ...]:
+def _in_calls_of_all(columns: RankColumns, groups: Sequence[StackGroup], of_all: Collection[int]) -> _CallsOfAll:
     """The different collectives of all ranks in which these stand, that of most first; empty: not all do, or alike.
 
     A collective that none leaves before all have entered it cannot complete while a rank stands in another one.
@@ -492,7 +486,17 @@ def _in_calls_of_all(
     return tuple(sorted(made, key=lambda one: (-len(one[1]), one[1])))
 
 
-def _by_calls_of_all(columns: RankColumns, apart: Sequence[tuple[Made, tuple[int, ...]]]) -> tuple[Culprit, ...]:
+def _different_calls(differing: Mismatch | None, apart: _CallsOfAll) -> DifferentCalls | None:
+    """The calls that cannot complete together, where none of those who made them is to blame more than another."""
+    if differing is not None:
+        calls = tuple((_made(call), Some.of(ranks)) for call, ranks in differing.calls[:3])
+        return DifferentCalls(differing.group, differing.number, calls)
+    if apart and all(made.operation in NONE_LEAVES_FIRST for made, _ in apart):
+        return DifferentCalls("", 0, tuple((made, Some.of(ranks)) for made, ranks in apart[:3]))
+    return None
+
+
+def _by_calls_of_all(columns: RankColumns, apart: _CallsOfAll) -> tuple[Culprit, ...]:
     if not apart or 2 * len(apart[0][1]) <= len(columns) or apart[0][0].operation not in NONE_LEAVES_FIRST:
         return ()
     (usual, most), *others = apart

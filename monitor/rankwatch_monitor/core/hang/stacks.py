@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, overload
@@ -215,6 +215,8 @@ class Stacks:
     """The stacks of one incident. A rank's newest stack replaces the one before."""
 
     def __init__(self) -> None:
+        self.of_all: Collection[int] = ()
+        """Ranks that stand in a call whose arguments name no process group, where those were read."""
         self._hold(None)
 
     def _hold(self, settled: _Settled | None) -> None:
