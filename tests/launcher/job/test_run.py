@@ -67,7 +67,7 @@ class Scene:
         monkeypatch.setattr(module, "MonitorDiscovery", lambda *_: discovery)
         monkeypatch.setattr(module, "OrphanReaper", self._reaper)
         monkeypatch.setattr(module, "rendezvous_of", lambda _: self.rendezvous)
-        monkeypatch.setattr(module, "MembershipService", lambda *_, **given: SimpleNamespace(**given))
+        monkeypatch.setattr(module, "MembershipService", lambda *given, **_: SimpleNamespace(calls=given[4]))
         monkeypatch.setattr(module, "Agent", self._agent)
         # Names of the environment that a launcher sets for its ranks.
         for name in (torch_compat.SIGNALS, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", environment.STOP_SIGNAL):
@@ -84,8 +84,8 @@ class Scene:
         self.members = make(None, True)
         self.join()
 
-    def _agent(self, spec: Any, logs: Any, *, signals: Any, **_: Any) -> Any:
-        self.spec, self.signals = spec, signals
+    def _agent(self, spec: Any, config: Any, options: Any, around: Any, **_: Any) -> Any:
+        self.spec, self.signals = spec, around.signals
         events = {"get_event_failed": lambda: "failed", "get_event_succeeded": lambda: "succeeded"}
         return SimpleNamespace(
             run=lambda: self.agent_runs(),
@@ -275,7 +275,7 @@ def test_without_the_store_all_is_closed_from_another_thread_but_what_needs_it(
         raise Exited
 
     def lost() -> None:
-        scene.members.on_store_timeout(180.0, frozenset())
+        scene.members.calls.on_store_timeout(180.0, frozenset())
 
     monkeypatch.setattr(module.os, "_exit", leave)
     scene.agent_runs = lost  # type: ignore[assignment]

@@ -79,7 +79,7 @@ def test_what_a_rank_reports_reaches_the_monitor_and_is_the_reason_of_its_exit(
     assert job.launchers["a"].wait() == 17
     (event,) = monitor.events("notice")
     assert (event["notice"], event["reason"], event["seconds"]) == ("wrong_result", "the loss of step 20 is nan", 1.5)
-    assert "exited with code 17: the loss of step 20 is nan: it rejected" in str(job.outcome("a")["reason"])
+    assert "exited with code 17: the loss of step 20 is nan; it rejected" in str(job.outcome("a")["reason"])
 
 
 def test_the_policy_that_a_rank_asks_for_is_registered_once(

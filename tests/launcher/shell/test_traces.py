@@ -337,6 +337,7 @@ class Scene:
                 stop_signalled=rank.rank in self.recorded,
                 phase=PHASE_SHUT_DOWN if rank.rank in self.job.shut_down else PHASE_RUNNING,
                 expendable=rank.rank in self.job.reserve,
+                iteration=None,
             )
             for rank in self.all
         }

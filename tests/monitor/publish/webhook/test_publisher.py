@@ -247,7 +247,7 @@ def test_a_job_that_cannot_be_reported_is_counted_and_does_no_harm(
 
 def test_receivers_have_the_format_they_name_or_the_common_one() -> None:
     urls = ["https://a/x=1", "json=https://b/", "slack=https://c/?q=json=1"]
-    assert receivers(urls, "slack") == [
+    assert [(receiver.url, receiver.form) for receiver in receivers(urls, "slack")] == [
         ("https://a/x=1", "slack"),
         ("https://b/", "json"),
         ("https://c/?q=json=1", "slack"),
