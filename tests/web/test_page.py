@@ -263,7 +263,7 @@ def test_the_grid_is_read_with_the_keyboard(page: Page, monitor_url: str, script
     page.keyboard.press("ArrowUp")
     expect(page.locator(".readout")).to_contain_text("Rank 1")
     page.keyboard.press("Escape")
-    expect(page.locator(".readout")).to_contain_text("arrow keys")
+    expect(page.locator(".readout")).to_contain_text("Arrow keys")
 
 
 def test_the_chart_comes_although_its_code_could_not_be_fetched_at_first(

@@ -87,6 +87,7 @@ READ: Final = """() => {
     title: document.title, job: words(document.querySelector('.head h1')),
     state: document.querySelector('article.job')?.dataset.state,
     mark: document.querySelector('.head .state, .verdict .state')?.dataset.state,
+    goodput: words(document.querySelector('.goodput h2 b')) || '–',
     facts: pairs('.details dl.facts'), now: all('p.now', (p) => p.firstChild?.textContent ?? ''),
     verdict: all('.verdict > h2', (h) => words({innerText: h.lastChild?.textContent})),
     row: all('.verdict .row span', words),
@@ -405,7 +406,7 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
         same("ranks reporting", facts["Ranks reporting"], [str(reporting), f"of {job.world_size}"])
     early = not over and job.ledger.until - job.created_at < 60
     # It is read every few seconds, with the buckets, and what goes on is added.
-    same_share("goodput", facts["Goodput"][0], None if early else ratio(job, ONWARD), ratio(job, -ONWARD))
+    same_share("goodput", shown["goodput"], None if early else ratio(job, ONWARD), ratio(job, -ONWARD))
     age = facts["Ran for" if over else "Up"][0]
     until = job.ended.at if job.ended else job.last_heard if state == "lost" else now
     about("up", age, until - job.created_at)
@@ -618,8 +619,9 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
         if (incident := open_incident(job)) is not None and incident.culprits:
             holds("the culprit is named", re.search(r"rank|host", why, re.I), why)
         early = job.ended is None and job.ledger.until - job.created_at < 60
-        same_share("goodput in the list", figures["goodput"], None if early else ratio(job))
-        same("restarts in the list", figures["restarts"].replace(" ", ""), f"{job.restarts}/{job.restart_budget}")
+        same_share("goodput in the list", figures.get("goodput", "–"), None if early else ratio(job))
+        restarts = f"{job.restarts}/{job.restart_budget}" if job.restarts else ""
+        same("restarts in the list", figures.get("restarts", "").replace(" ", ""), restarts)
     activity = HostActivity({run.job.id: run.job for run in runs})  # of which host other jobs hear
     advised = {run.job.id: job_view.summary(run.job, now, activity)["advice"] for run in runs}
     needing = {job for job, advice in advised.items() if advice is not None and not advice["waits"]}

@@ -157,7 +157,8 @@ class Collector:
             at = time.time()
             self._gpus, no_gpus = gpus.taken()
             # Ranks begin anew where others have ended; on a busy node it takes seconds to find them.
-            after = self._find() if any(each.ended or each.pidfd is None for each in self._watched) else found
+            unchanged = self._watched and not any(each.ended or each.pidfd is None for each in self._watched)
+            after = found if unchanged else self._find()
             frames = self._native() if native else {}
             looked = max(0.0, round(last - began, 3)) if self._watched else 0.0
             made = self._made(found, after, frames, looked, at)

@@ -120,6 +120,7 @@ def test_the_step_to_read_a_log_names_the_file_that_the_crash_was_in() -> None:
         f"tail -n 200 {LOGS}/gpt_x7k2/attempt_0/0/stderr.log",
         "host-1",
         COUNTS,
+        2,
     )
 
 
