@@ -109,6 +109,7 @@ def test_an_incident_is_copied_and_saved(page: Page, monitor_url: str, hung: Scr
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"{monitor_url}/#/jobs/j/incidents/i1")
     share = page.locator(".share")
+    expect(share.get_by_role("button", name="Copy stacks")).to_be_visible()  # the incident is there
     share.get_by_role("button", name="Copy link").click()
     expect(share.locator("small").first).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == f"{monitor_url}/#/jobs/j/incidents/i1"
