@@ -254,9 +254,11 @@ class _Search:
         another process here; None: no other has mapped it.
         """
         mapped = _mapping(procfs.text(self.proc / str(pid) / "maps"), address)
+        if not mapped:
+            return None
+        semaphore = Wait(WaitKind.EVENT, "a semaphore", None, through)
         return self._held_elsewhere(
-            lambda other: bool(mapped) and mapped in procfs.text(self.proc / str(other) / "maps"),
-            Wait(WaitKind.EVENT, "a semaphore", None, through),
+            lambda other: mapped in procfs.text(self.proc / str(other) / "maps"), semaphore, self.of_job
         )
 
     def wakers(self, pid: int, through: str) -> Wait | None:
@@ -413,7 +415,8 @@ class _Search:
         """What those wait for that hold this end of what a thread of ``pid`` waits for; ``outside`` if one of them may
         be outside of the job.
         """
-        if any(end in self._open_files(each) for each in self.of_job.difference(not_ranks)):
+        peers = self.of_job.difference(not_ranks)
+        if any(end in self._open_files(each) for each in peers):
             self.last = self.last or Wait(WaitKind.PEERS, "", None, outside.through)
             return None
         holders = [each for each in self.family() if end in self._open_files(each)]
@@ -422,16 +425,16 @@ class _Search:
         found = self._processes([each for each in holders if each not in (pid, self.rank)], outside.through)
         for mine in {pid, self.rank}.intersection(holders):
             found = found or self.wakers(mine, outside.through)
-        return found or self._held_elsewhere(lambda other: end in self._open_files(other), outside)
+        return found or self._held_elsewhere(lambda other: end in self._open_files(other), outside, peers)
 
-    def _held_elsewhere(self, holds: Callable[[int], bool], outside: Wait) -> Wait | None:
+    def _held_elsewhere(self, holds: Callable[[int], bool], outside: Wait, peers: Collection[int]) -> Wait | None:
         """``outside`` with the command of the first process that holds something and is no relative."""
         others = self.parents.keys() - set(self.family())
         if len(others) > MAX_OTHERS:
             raise _TooMuchError
-        for other in sorted(others, key=lambda each: (each not in self.of_job, each)):
+        for other in sorted(others, key=lambda each: (each not in peers, each)):
             if holds(other):
-                if other in self.of_job:
+                if other in peers:
                     self.last = self.last or Wait(WaitKind.PEERS, "", None, outside.through)
                     return None
                 named = f"{outside.target}, " if outside.target else ""

@@ -51,7 +51,6 @@ DAEMON = """
 import os, time
 def daemon():
     if not os.fork():
-        os.setsid()
         if not os.fork():
             time.sleep(20)
         os._exit(0)
@@ -83,6 +82,8 @@ def process(code: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         for pid in family:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # a daemon of it
         child.wait()
 
 
