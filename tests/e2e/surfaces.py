@@ -36,7 +36,7 @@ _ON_LIST: Final = """(id) => {
   const rows = [...document.querySelectorAll("ul.jobs > li")];
   const row = rows.find((each) => each.querySelector("a").hash === `#/jobs/${id}`);
   const figure = (label) => [...row.querySelectorAll(".figure")]
-    .find((each) => each.querySelector("small").innerText === label)?.querySelector("b").innerText ?? "";
+    .find((each) => each.querySelector("small")?.innerText === label)?.querySelector("b").innerText ?? "";
   const state = row.querySelector(".state").textContent.trim();
   return {state, step: figure("step") || figure("last step"), goodput: figure("goodput")};
 }"""

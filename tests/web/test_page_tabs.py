@@ -528,11 +528,15 @@ def test_an_order_that_follows_a_look_is_marked_as_proposed_and_chosen_by_a_pers
 def test_what_an_action_does_is_stated_with_the_values_in_force(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j?tab=control")
     restart = page.get_by_role("radio", name="Restart", exact=True)
-    expect(restart).to_have_accessible_description(re.compile(r"^Once the stacks are in, or after 5\ss without"))
+    expect(restart).to_have_accessible_description(
+        re.compile(r"^Once the stacks are in, or after 5\ss, the ranks are killed")
+    )
     page.get_by_text("2 expert settings").first.click()
     page.get_by_label("capture_deadline").fill("12")
     page.get_by_role("button", name="Apply 1 change").click()
-    expect(restart).to_have_accessible_description(re.compile(r"^Once the stacks are in, or after 12\ss without"))
+    expect(restart).to_have_accessible_description(
+        re.compile(r"^Once the stacks are in, or after 12\ss, the ranks are killed")
+    )
     expect(page.get_by_label("on_straggler")).to_have_accessible_description(
         "what to do about a straggler. Log: only recorded and shown; the ranks are left as they are"
     )
