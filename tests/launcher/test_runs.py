@@ -304,6 +304,7 @@ def test_a_signal_to_the_launcher_ends_the_ranks(
     launcher.process.send_signal(number)
     assert launcher.wait(20) == code
     assert f"got {number.name}" in monitor.events("stopped")[0]["reason"]
+    assert "closing signal" not in launcher.output, "torch has a line for each rank; the summary has one for all"
 
 
 def test_ranks_do_not_outlive_a_killed_launcher(start: Start, script: Script, monitor: FakeMonitor) -> None:

@@ -61,6 +61,7 @@ FT_STATE_HELP: Final = (
     "all nodes see it"
 )
 PROGRAM: Final = "rankwatch run"
+_ELASTIC: Final = "torch.distributed.elastic"
 HELP_ALL: Final = "--help-all"
 USAGE: Final = f"{PROGRAM} [options] script [arguments of the script]"
 WHAT: Final = """\
@@ -277,7 +278,7 @@ def _configured(args: argparse.Namespace) -> tuple[LaunchConfig, str, list[str]]
 
     # A rank in its own interpreter does the same as runpy in a spawned one, and can be monitored.
     args.run_path = False
-    with _without_advice(verbose=logger.isEnabledFor(logging.DEBUG)):
+    with _quiet("torch.distributed.run"):  # its banner about OMP_NUM_THREADS, which it sets: the link comes first
         config, entrypoint, arguments = config_from_args(args)
     flags.check_fault_ranks(os.environ, config.max_nodes * config.nproc_per_node)
     assert isinstance(entrypoint, str)
@@ -302,7 +303,9 @@ def _run(launcher: Launcher, entrypoint: str, arguments: list[str]) -> None:
     try:
         # Without a file of its own, record() would only log that it has none.
         run_job = record(launcher.run) if "TORCHELASTIC_ERROR_FILE" in os.environ else launcher.run
-        run_job(entrypoint, arguments)
+        # A line for each rank that it signals: what became of them is in the summary.
+        with _quiet(f"{_ELASTIC}.agent.server.api", f"{_ELASTIC}.multiprocessing.api"):
+            run_job(entrypoint, arguments)
     except ChildFailedError as failed:
         sys.stderr.write(f"{failed}\n")
     finally:
@@ -321,16 +324,17 @@ def _refuse(wrong: Mistake, outcome: str) -> int:
 
 
 @contextlib.contextmanager
-def _without_advice(*, verbose: bool) -> Iterator[None]:
-    """Keep torchrun's banner about ``OMP_NUM_THREADS``, which it sets, off the console: the link comes first there."""
-    torchrun = logging.getLogger("torch.distributed.run")
-    before = torchrun.level
-    if not verbose:
-        torchrun.setLevel(logging.ERROR)
+def _quiet(*names: str) -> Iterator[None]:
+    """Keep the warnings of these loggers of torch off the console, unless it is a verbose one."""
+    loggers = [] if logger.isEnabledFor(logging.DEBUG) else [logging.getLogger(name) for name in names]
+    before = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        torchrun.setLevel(before)
+        for each, level in zip(loggers, before, strict=True):
+            each.setLevel(level)
 
 
 def _complaint() -> str | None:
