@@ -53,10 +53,10 @@ SMOKE: Final = {
     "signal": (f"{RUNS}save_and_stop_agrees_on_a_step", f"{RUNS}a_signal_to_the_launcher_ends_the_ranks"),
     "names": ("tests/launcher/test_torch_compat.py", "tests/launcher/cli/test_torch_seams.py"),
 }
-"""By column of the table, the tests that it stands for."""
+"""By the name in the table, the tests that it stands for."""
 BEGIN: Final = "<!-- written by scripts/matrix.py -->"
 END: Final = "<!-- end -->"
-COLUMNS: Final = ("Python", "torch", *SMOKE, "off in this version", "run on")
+COLUMNS: Final = ("Python", "torch", ", ".join(SMOKE), "off in this version", "run on")
 OUTSIDE: Final = re.compile(r"(nvidia|triton|cuda)")
 """Requirements of torch that are left out."""
 
@@ -68,7 +68,7 @@ class Result:
     python: str
     torch: str
     outcomes: dict[str, str] = field(default_factory=dict)
-    """By column: yes, or how many tests failed."""
+    """By the name in the table: yes, or how many tests failed."""
     off: str = ""
     error: str = ""
     unavailable: bool = False
@@ -81,8 +81,8 @@ class Result:
 
     def line(self, day: str) -> str:
         """Its line of the table."""
-        cells = [self.python, self.torch, *(self.outcomes.get(name, "not run") for name in SMOKE)]
-        return f"| {' | '.join([*cells, self.error or self.off, day])} |"
+        failed = [f"{name}: {self.outcomes.get(name, 'not run')}" for name in SMOKE if self.outcomes.get(name) != "yes"]
+        return f"| {' | '.join([self.python, self.torch, ', '.join(failed) or 'yes', self.error or self.off, day])} |"
 
 
 class UnavailableError(Exception):

@@ -55,7 +55,6 @@ SCRIPTS = {
     "docs/megatron.md": f"{INTEGRATIONS}/megatron/test_page.py::test_the_launchers_flags_are_accepted",
     "docs/other-emitters.md": "tests/e2e/test_lens.py",
     "docs/quick-nvrx-slurm.md": "tests/examples/test_quickstart.py",
-    "docs/slurm.md": "tests/e2e/test_slurm.py",
 }
 """Pages with shell scripts, which a test of their own executes."""
 PROGRAMS = {

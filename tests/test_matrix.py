@@ -33,7 +33,7 @@ def test_a_result_replaces_its_own_line_only(matrix: ModuleType) -> None:
     written = matrix.table_with(page, [result], "2026-02-02")
     assert matrix.pairs_of(written) == [("3.11", "2.9.1"), ("3.12", "2.11.0")]
     assert "| 3.12 | 2.11.0 | yes | 2026-01-01 |" in written
-    assert "| 3.11 | 2.9.1 | yes | yes | yes | yes | yes | nothing much | 2026-02-02 |" in written
+    assert "| 3.11 | 2.9.1 | yes | nothing much | 2026-02-02 |" in written
     assert written.startswith("before ")
     assert written.endswith(" after")
 
@@ -44,7 +44,9 @@ def test_a_failure_and_what_did_not_run_are_no_success(matrix: ModuleType) -> No
     assert matrix._outcome(cases, ["tests/a.py"]) == "1 of 2 failed"
     assert matrix._outcome(cases, ["tests/b.py"]) == "1 of 1 skipped"
     assert matrix._outcome(cases, ["tests/c.py"]) == "not run"
-    assert not matrix.Result("3.11", "2.9.1", {"hang": "not run"}).passed
+    failed = matrix.Result("3.11", "2.9.1", dict.fromkeys(matrix.SMOKE, "yes") | {"hang": "1 of 2 failed"})
+    assert not failed.passed
+    assert failed.line("2026-02-02") == "| 3.11 | 2.9.1 | hang: 1 of 2 failed |  | 2026-02-02 |"
 
 
 def test_the_tests_that_it_runs_exist(matrix: ModuleType) -> None:
