@@ -55,7 +55,7 @@ _SIGKILL: Final = 9
 BLOCKING: Final = "CUDA_LAUNCH_BLOCKING=1"
 _AGAIN: Final = f"Run again with {BLOCKING}"
 _ORIGIN: Final = {
-    ErrorClass.KERNEL: "a kernel raises this error for an index out of range or a bad label, which is data or code",
+    ErrorClass.KERNEL: "an index out of range or a bad label raises this error",
     ErrorClass.NETWORK: "a rank that failed earlier causes this error too",
 }
 

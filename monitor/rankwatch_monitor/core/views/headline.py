@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from rankwatch.cli.formatting import capital, count
 from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.enums import CulpritClass, Proof, VerdictKind
-from rankwatch.contract.exits import shorter_exits
+from rankwatch.contract.exits import is_consequence, shorter_exits
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.cause import (
     Behind,
@@ -165,6 +165,11 @@ def _line(incident: Incident, longest: int, *, sites: bool = False) -> _Line:
     if isinstance(first.cause, NodeLost):
         lost, *why = predicate(first.cause, when, short=True)
         return _fitted("", (capital(lost), *why), longest)
+    if all(isinstance(each.cause, Exited) and is_consequence(each.cause.message) for each in incident.culprits):
+        several = len(incident.culprits) > 1
+        who = f"Ranks {as_ranges([c.rank for c in incident.culprits])}" if several else f"Rank {first.rank}"
+        where = on(first.host) if len({c.host for c in incident.culprits}) == 1 else ""
+        return _fitted(f"{who}{where} ", ("lost the connection to another rank",), longest)
     subject = f"Rank {first.rank}" + (f" (and {len(alike) - 1} more)" if len(alike) > 1 else "") + on(first.host)
     if isinstance(first.cause, Exited) and first.cause.message:
         return _crash(f"{subject} ", "".join(predicate(first.cause)).rstrip("."), longest)

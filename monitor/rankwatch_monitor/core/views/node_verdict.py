@@ -157,11 +157,11 @@ def verdict(
     if not found:
         return "Nothing points to a fault of this node."
     if not history.compared and not heard.silent:
-        return f"{host} {', '.join(found)}: no job runs on another node, so nothing points to this one."
+        return f"Nothing points to a fault of this node: it {' and '.join(found)}, and no job runs on another one."
     if len(jobs.union(part["job"] for part in slow)) == 1 and not heard.silent and not history.repeats:
-        return f"{host} {', '.join(found)}: one job alone is no sign of a fault of the node."
+        return f"{host} {' and '.join(found)}: one job alone is no sign of a fault of the node."
     several = len(jobs) >= OFTEN and sum(bool(gpu.weight) for gpu in gpus) >= OFTEN
-    return f"{host} {', '.join(found)}{'; no single GPU stands out' if several else ''}."
+    return f"{host} {' and '.join(found)}{'; no single GPU stands out' if several else ''}."
 
 
 def todo(

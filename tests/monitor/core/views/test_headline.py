@@ -43,6 +43,7 @@ REACHED = Call("all_reduce", 8192, "world")
 LATE = NotEntered(REACHED, 2047, 8191)
 EXITED = VerdictKind.PROCESS_EXITED
 IN_STEP = "had been in section 'step' for 11.0 s, over its configured limit of 10 s"
+PEER = "RuntimeError: [pair.cc:537] Read error [10.0.0.1]:32408: Connection reset by peer"
 ERROR = "RuntimeError: " + "no room " * 30
 
 
@@ -68,6 +69,8 @@ def late(rank: int, cause: Cause, host: str = HOST) -> Culprit:
             "Rank 4 (and 2 more) on gpu-0123 is stopped by a signal (state T), so it cannot run",
         ),
         ([late(3, Exited(1, "ValueError: bad batch"))], "Rank 3 on gpu-0123 exited with code 1: ValueError: bad batch"),
+        ([late(3, Exited(1, PEER))], "Rank 3 on gpu-0123 lost the connection to another rank"),
+        ([late(rank, Exited(1, PEER)) for rank in (3, 4)], "Ranks 3-4 on gpu-0123 lost the connection to another rank"),
         ([late(3, NodeSilent(HOST, 1, 12.3))], "Node gpu-0123 is silent: neither its launcher nor its rank reports"),
         (
             [late(rank, NodeSilent("a", 2, 12.3), "a") for rank in (3, 4)],

@@ -346,6 +346,9 @@ def test_one_incident_is_no_fault_of_the_node_and_none_points_to_nothing() -> No
     assert found["todo"] is None, "its job has the advice"
     healthy = shown("host-0", hung)
     assert healthy["verdict"] == "Nothing points to a fault of this node."
+    single = shown("host-0", Scene(4, on_hang="log").run(20).hang(2).until_found())
+    once = "it was named in 1 incident of 1 job in 24 h, and no job runs on another one"
+    assert single["verdict"] == f"Nothing points to a fault of this node: {once}."
     assert (healthy["todo"], healthy["of_jobs"], healthy["incidents"]) == (None, [], [])
     assert (found["state"], healthy["state"]) == ("up", "up")
 
