@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -68,11 +69,12 @@ class Album:
         for page in self._pages.values():
             page.goto(f"{self.url}/{address}")
 
-    def take(self, name: str, state: str = "") -> None:
+    def take(self, name: str, state: str = "", patience: int = 60_000) -> None:
         """Take each page once it shows this state of the job, and is complete or changes every second."""
         for variant, page in self._pages.items():
+            page.locator("main :is(article, .fleet)").wait_for(timeout=patience)
             if state:
-                page.locator(f"article.job[data-state='{state}']").wait_for(timeout=60_000)
+                page.locator(f"article.job[data-state='{state}']").wait_for(timeout=patience)
             with suppress(TimeoutError):
                 page.wait_for_function(COMPLETE, timeout=5_000)
             page.screenshot(path=self._folder / f"{name}-{variant}.png", full_page=True, timeout=180_000)
@@ -153,13 +155,16 @@ class Shoot:
             self.state(training, "slow")
             training.until("goodput is known", lambda: training.summary()["goodput"] is not None)
             self.album.take("straggler", "slow")
+            for tab in ("timeline", "kernels", "charts", "control"):
+                self.album.open(f"#/jobs/gpt-straggler?tab={tab}")
+                self.album.take(f"straggler-{tab}")
             training.finish()
 
     def two_node(self) -> None:
         with self.job("two-node") as training:
             self.nodes(training)
             training.until_running(4)
-            self.album.take("two-node")
+            self.album.take("two-node", "running")
             training.strike("rank=3,kind=hang")
             self.state(training, "hung")
             training.until("stacks are in", lambda: training.incidents()[0]["timeline"]["captured"])
@@ -171,26 +176,31 @@ class Shoot:
         with self.job("lost-node") as training:
             self.nodes(training, "--max-restarts", "1")
             training.until_running(4)
-            there = [pid for pid in training.processes() if _host(pid) != _host(os.getpid())]
-            for pid in there:
+            training.launchers[1].process.kill()  # its ranks end with it
+            training.until("it is given up", lambda: any(each["lost"] for each in training.summary()["nodes"]))
+            self.album.take("lost-node")
+            self.album.open("#/nodes/node-b")
+            self.album.take("lost-node-node")
+            left = training.processes()
+            for pid in left:
                 os.kill(pid, signal.SIGSTOP)
             try:
-                training.until("it is noticed", lambda: training.incidents())
-                self.album.take("lost-node")
-                self.album.open("#/nodes/node-b")
-                self.album.take("lost-node-node")
+                self.album.open(f"#/jobs/{training.job}")
+                self.album.take("lost", "lost", patience=200_000)
             finally:
-                for pid in there:
+                for pid in left:
                     os.kill(pid, signal.SIGCONT)
 
     def nodes(self, training: Training, *flags: str) -> None:
-        """Start two launchers of two ranks each, the second on a node of another name."""
+        """Start two launchers of two ranks each, the second on a node of another name; the first has the store."""
+        port = free_port()
         place = ["--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--local-addr", "127.0.0.1"]
-        place += ["--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", training.job]
+        place += ["--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", training.job]
         place += ["--monitor", self.monitor.url]
         common = ["run", *place, "--job-id", training.job, *QUICK, "--on-hang", "log", *flags, *training.script()]
         for host in (HOST, "node-b"):
             training.start(["-c", OTHER_HOST.format(host=host) + launcher_code(RUN), *common], GLOO_SOCKET_IFNAME="lo")
+            wait_for(lambda: answers(port), "the store is there", 60)
 
     def preempted(self) -> None:
         with self.job("preempted") as training:
@@ -212,6 +222,7 @@ class Shoot:
         with self.job("finished") as training:
             training.run(ranks=2, script=("--steps", str(20 * STEPS)))
             self.state(training, "running")
+            training.until("steps are measured", lambda: training.summary()["vitals"]["step"])
             self.album.take("running", "running")
             training.launchers[-1].wait()
             self.album.take("finished", "finished")
@@ -244,9 +255,10 @@ def _in(job: dict[str, Any], name: str, values: tuple[str, ...]) -> str:
     return job[name] if job and job[name] in values else ""
 
 
-def _host(pid: int) -> str:
-    """The namespace of the host name of a process."""
-    return os.readlink(f"/proc/{pid}/ns/uts")
+def answers(port: int) -> bool:
+    """Whether something listens at a port of loopback."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 NAMES: Final = (

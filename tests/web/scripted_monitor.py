@@ -91,8 +91,6 @@ class Script:
     seen_queries: set[str] = field(default_factory=set)
     elsewhere: dict[str, str] = field(default_factory=dict)
     """Jobs that another monitor watches, and what is reported to those that ask here."""
-    clock: bool = True
-    """Whether the event streams have clock events; older monitors send none."""
     ahead: float = 0.0
     """Seconds that the monitor's clock is ahead of the browser's."""
     judged: float | None = None
@@ -446,7 +444,7 @@ def _grid(script: Script, job_id: str) -> dict[str, Any]:
 
 def _clock(script: Script) -> list[tuple[str, Any]]:
     now = time.time() // 1 + script.ahead
-    return [("clock", {"now": now, "judged": now if script.judged is None else script.judged})] if script.clock else []
+    return [("clock", {"now": now, "judged": now if script.judged is None else script.judged})]
 
 
 def _stream(script: Script, kind: str, picture: Callable[[], list[tuple[str, Any]]]) -> Response:

@@ -137,7 +137,7 @@ def test_the_largest_job_grouped_and_coloured(page: Page, monitor_url: str, scri
     scene(script, 16_384, "slow")
     page.goto(f"{monitor_url}/#/jobs/j?look=lateness&group=pipeline&rank=5")
     expect(page.get_by_role("heading", name="Ranks 16,384 in 4 pipeline groups")).to_be_visible()
-    expect(page.get_by_role("radio", name="Others wait")).to_be_checked()
+    expect(page.get_by_label("Coloured by")).to_have_value("lateness")
     expect(page.locator(".readout")).to_contain_text("Rank 5")
     keep(page, "grid-pipeline-16384")
 

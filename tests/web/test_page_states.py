@@ -96,15 +96,16 @@ def test_a_finished_job_warns_of_steps_without_a_known_save(page: Page) -> None:
         page.goto(f"{monitor.url}/#/jobs/job")
         expect(page.locator(".account")).to_contain_text("A step takes 1.00")
         expect(page.locator(".account b")).to_have_count(0)
-        expect(page.get_by_role("radio", name="Heartbeat age")).to_be_visible()
+        expect(page.get_by_label("Coloured by").locator("option")).to_contain_text(["State", "Heartbeat age"])
         monitor.change(finished)
         page.reload()
         words = rf"up to \d+ steps \(50–{scene.job.furthest_iteration}\) have no known save"
         advice = "check where the script saves, or what rank 0 logged"
         expect(page.locator(".account b")).to_have_text(re.compile(f"^{words}: {advice}$"))
         expect(page.locator(".account + .run")).to_have_text("On host-0:tail -n 200 /logs/train.outCopy")
-        expect(page.get_by_role("radio", name="Data rank")).to_be_visible()
-        expect(page.get_by_role("radio", name="Heartbeat age")).to_have_count(0)  # of one answer with the data ranks
+        expect(page.get_by_label("Grouped by").locator("option")).to_contain_text(["Node", "Data rank"])
+        # Of one answer with the data ranks.
+        expect(page.get_by_label("Coloured by").locator("option", has_text="Heartbeat age")).to_have_count(0)
 
 
 def test_waiting_for_a_slow_rank_stands_beside_goodput(page: Page) -> None:

@@ -124,10 +124,10 @@ def test_a_slow_rank_is_marked_in_the_table_and_in_the_grid(page: Page, monitor_
     rings = page.locator(".grid .ring.slow")
     expect(rings).to_have_text(["slow", "slow"])
     expect(rings.first).to_have_css("outline-style", "none")  # the cell is filled, with a mark of its own
-    page.get_by_role("radio", name="Others wait").check()
+    page.get_by_label("Coloured by").select_option("Others wait")
     expect(rings.first).to_have_css("outline-style", "dashed")  # the cell has the colour of another measure
     expect(page.locator(".grid .ringed")).to_have_text("slow 2")
-    page.get_by_role("radio", name="State").check()
+    page.get_by_label("Coloured by").select_option("State")
     page.get_by_role("application", name=re.compile("^8 ranks")).focus()
     page.keyboard.press("n")
     expect(page.locator(".readout")).to_contain_text(re.compile("Rank 3.*slow 20.%"))
@@ -144,9 +144,9 @@ def test_a_job_that_has_no_scores_has_no_section_and_no_choice(page: Page, monit
     page.goto(f"{monitor_url}/#/jobs/j")
     expect(page.locator("p.now")).to_have_text("All 8 ranks make progress")
     expect(page.locator(".stragglers")).to_have_count(0)
-    expect(page.get_by_role("radio")).to_have_count(0)
+    expect(page.get_by_label("Coloured by")).to_have_count(0)
     script.score("j")
-    expect(page.get_by_role("radio", name="State")).to_be_checked()
+    expect(page.get_by_label("Coloured by")).to_have_value("state")
     expect(page.locator(".stragglers")).to_have_count(0)
 
 
@@ -164,9 +164,9 @@ def test_the_grid_shows_lateness_by_keyboard_too(page: Page, monitor_url: str, s
     script.add("j", ["running"] * 64)
     script.score("j", slow=(20, 41), verdict="worker", reason=REASON)
     page.goto(f"{monitor_url}/#/jobs/j")
-    page.get_by_role("radio", name="State").focus()
-    page.keyboard.press("ArrowRight")
-    expect(page.get_by_role("radio", name="Others wait")).to_be_checked()
+    page.get_by_label("Coloured by").focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_label("Coloured by")).to_have_value("lateness")
     legend = page.get_by_role("group", name=re.compile("^Share of a step that the other ranks wait for the rank"))
     expect(legend.get_by_role("button")).to_have_text(["20 % and more 2", "under 1 % 62"])
     field = page.get_by_role("application")
@@ -179,7 +179,7 @@ def test_the_grid_shows_lateness_by_keyboard_too(page: Page, monitor_url: str, s
     legend.get_by_role("button", name="20 % and more").click()
     expect(page.locator(".ranks tbody th")).to_have_text(["20", "41"])
     expect(page.locator(".ranks tbody tr").first).to_contain_text(thin("40 %"))
-    page.get_by_role("radio", name="GPU score").check()
+    page.get_by_label("Coloured by").select_option("GPU score")
     names = page.get_by_role("group", name=re.compile("^GPU score against")).get_by_role("button")
     expect(names.first).to_have_text(re.compile(r"^under 0\.70 1$"))
 

@@ -66,15 +66,6 @@ def test_ages_are_those_of_the_monitor_s_clock(page: Page, monitor_url: str, scr
     expect(page.locator(".details .facts")).to_contain_text(re.compile(r"Up1.min"))
 
 
-def test_an_older_monitor_without_clock_events_is_live(page: Page, monitor_url: str, script: Script) -> None:
-    script.clock = False
-    script.add("j", ["running"] * 4)
-    opened(page, monitor_url)
-    page.wait_for_timeout(6000)
-    expect(page.get_by_text("Live", exact=True)).to_be_visible()
-    expect(page.get_by_role("alert")).to_have_count(0)
-
-
 def test_a_monitor_that_is_frozen_from_the_start_does_not_answer(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 4)
     script.frozen = True

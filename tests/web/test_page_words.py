@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 MOST: Final = {
-    "healthy": 60, "hung": 115, "suspected": 100, "restarting": 115, "failed": 140, "lost": 115, "stopped": 45,
-    "finished": 60, "slow": 75, "all jobs": 200, "node": 195,
+    "healthy": 60, "hung": 105, "suspected": 90, "restarting": 105, "failed": 120, "lost": 100, "stopped": 40,
+    "finished": 55, "slow": 65, "all jobs": 200, "node": 195,
 }  # fmt: skip
 """Words of each view; before it was made calm: 196, 522, 544, 527, 531, 316, 150, 165, 368, 514, 938."""
 SEEN: Final = (

@@ -33,25 +33,12 @@ const route = signal(parse(location.hash));
 
 function Page() {
   const here = route.value;
-  if (here.view === "fleet") {
-    return (
-      <Shell crumbs={<span aria-current="page">Jobs</span>}>
-        <Fleet hours={here.hours} />
-      </Shell>
-    );
-  }
-  if (here.view === "node") {
-    return (
-      <Shell crumbs={<a href="#/">Jobs</a>}>
-        <NodePage key={here.host} host={here.host} />
-      </Shell>
-    );
-  }
-  return (
-    <Shell crumbs={<a href="#/">Jobs</a>}>
-      <Job key={here.job} id={here.job} requested={here.incident} tab={here.tab} sight={here.sight} />
-    </Shell>
-  );
+  const crumbs = here.view === "fleet" ? <span aria-current="page">Jobs</span> : <a href="#/">Jobs</a>;
+  const view =
+    here.view === "fleet" ? <Fleet hours={here.hours} />
+    : here.view === "node" ? <NodePage key={here.host} host={here.host} />
+    : <Job key={here.job} id={here.job} requested={here.incident} tab={here.tab} sight={here.sight} />;
+  return <Shell crumbs={crumbs}>{view}</Shell>;
 }
 
 /** Debounces address updates: moving the pointer over the grid selects many ranks a second, and browsers limit the rate. */

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Culprit, CulpritClass, Incident, JobSummary, VerdictKind } from "../src/api/types";
-import { attempts, capturedWords, culpritRanks, focus, hosts, merged, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
+import { attempts, capturedWords, culpritRanks, focus, hosts, lastLines, merged, wasTaken, withoutStacks, withoutTraceback } from "../src/logic/incidents";
 import { clock } from "../src/logic/text";
 import { incidentAddress, parse } from "../src/logic/route";
 import { group, incident as some } from "./samples";
@@ -99,3 +99,12 @@ test("addresses survive any id", () => {
   assert.deepEqual(parse("#/jobs/50%"), { ...plain, job: "50%" });
 });
 
+
+test("of a log its last lines are shown, from the traceback on, without torch's prefix", () => {
+  const steps = Array.from({ length: 9 }, (_, i) => `step ${i}`);
+  assert.deepEqual(lastLines(steps), steps.slice(1));
+  assert.deepEqual(lastLines([...steps, "[rank1]: Traceback (most recent call last):", "[rank1]:   File \"a.py\"", "[rank1]: ValueError: bad"]), [
+    "Traceback (most recent call last):", "  File \"a.py\"", "ValueError: bad",
+  ]);
+  assert.deepEqual(lastLines([]), []);
+});

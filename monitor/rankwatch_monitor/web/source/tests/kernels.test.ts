@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { KernelView } from "../src/api/types";
-import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ownColumn, ownMedian, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords } from "../src/logic/kernels";
+import type { KernelsView, KernelView } from "../src/api/types";
+import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ownColumn, ownMedian, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords, weighed } from "../src/logic/kernels";
 import { calmWords } from "../src/logic/stragglers";
 import { fine } from "../src/logic/text";
 
@@ -204,4 +204,11 @@ test("which ranks time kernels now, and that none of this attempt does", () => {
   assert.match(timedWords({ at: NOW, sources: [] }, false, NOW), /^These are of the last report, at \d\d:\d\d:\d\d: no rank of this attempt has reported timings yet\.$/);
   assert.match(timedWords({ at: NOW, sources: [{ ...none, ranks: 2 }] }, false, NOW), /: 2 ranks have none \(no CUPTI\)\.$/);
   assert.match(timedWords({ at: NOW, sources: [] }, true, NOW), /^As of the last report, at /);
+});
+
+test("a rank that loses next to nothing of a step in its kernels does not stand out in them", () => {
+  const of = (slowest_rank: number, share: number): KernelView => ({ ...KERNEL, ranks: 8, slowest_rank, share, median: 0.002, slowest: 0.003, relative: 0.6, uneven_since: NOW });
+  const table = { kernels: [of(3, 0.02), of(3, 0.03), of(5, 0.02)], compute: 0.1, step: 0.2, points: POINTS } as unknown as KernelsView;
+  assert.deepEqual(weighed(table).kernels.map(isUneven), [true, true, false], "rank 3 loses 2.5 of 200 ms in both together, rank 5 one");
+  assert.deepEqual(weighed({ ...table, step: null }).kernels.map(isUneven), [true, true, true], "what it costs is not known");
 });

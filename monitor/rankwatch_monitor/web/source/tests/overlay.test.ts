@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { contributor, sample as some, trends as points, why as explained } from "./samples";
-import { duration, percent, speedText } from "../src/logic/text";
-import { alike, alikeThroughout, asShown, cells, changeMarks, changeWords, comparedWords, curves, directionWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, overlap, type Overlay, parseOverlay, PART, placeOf, ratio, secondsOf, shownRatio, slowestOver, SLOWEST, slowestDiffers, stretches, times, writeOverlay } from "../src/logic/overlay";
+import { duration, percent, speedText, times } from "../src/logic/text";
+import { alike, alikeThroughout, asShown, cells, changeMarks, changeWords, comparedWords, curves, directionWords, dividedBy, extent, inside, lasts, lengthWords, means, onCells, overlap, type Overlay, parseOverlay, PART, placeOf, ratio, secondsOf, shownRatio, slowestOver, SLOWEST, slowestDiffers, stretches, writeOverlay } from "../src/logic/overlay";
 
 const trends = (rows: [at: number, attempt: number, iteration: number | null, speed: number | null][]) => points({
   at: rows.map(([at]) => at), attempt: rows.map(([, attempt]) => attempt), iteration: rows.map(([, , iteration]) => iteration),

@@ -15,11 +15,11 @@ test("time goes on between clock events, whatever the browser's own clock shows"
 test("time never runs backwards, except with a new connection", () => {
   const clock = started();
   assert.equal(clock.at(52_000), 1002);
-  clock.take({ now: 1000.5 }, 52_000);
+  clock.take({ now: 1000.5, judged: null }, 52_000);
   assert.equal(clock.at(52_100), 1002);
   assert.equal(clock.at(55_000), 1003.5);
   clock.restart(55_000);
-  clock.take({ now: 900 }, 55_000);
+  clock.take({ now: 900, judged: null }, 55_000);
   assert.equal(clock.at(55_000), 900);
 });
 
@@ -31,7 +31,7 @@ test("a monitor that is silent is outdated within five seconds, since its last s
   clock.alive(53_000);
   assert.equal(clock.stale(50_000 + SILENT_MS), null);
   assert.deepEqual(clock.stale(60_000), { since: 1003, answering: false });
-  clock.take({ now: 1010.2 }, 60_200);
+  clock.take({ now: 1010.2, judged: null }, 60_200);
   assert.equal(clock.stale(60_300), null);
 });
 
@@ -43,7 +43,7 @@ test("a monitor that answers but evaluates no job is outdated since its last eva
   assert.equal(clock.stale(63_000), null);
 });
 
-test("an older monitor sends no clock, and nothing follows from its silence", () => {
+test("before its first clock event, and of a stream that is refused, nothing follows from silence", () => {
   const clock = new ServerClock();
   clock.alive(1000);
   assert.equal(clock.known, false);

@@ -1,7 +1,8 @@
 // State of the connection to the monitor, and the current time by the monitor's clock.
 
 import { computed, signal } from "@preact/signals";
-import { type ClockEvent, ServerClock, type Stale } from "../logic/serverclock";
+import { ServerClock, type Stale } from "../logic/serverclock";
+import type { Clock } from "./types";
 
 /** The monitor rejected the read token, or requires one. */
 export const tokenRefused = signal(false);
@@ -56,12 +57,7 @@ export function markStream(opened: boolean): void {
   look();
 }
 
-/** The monitor has sent a clock event. */
-export function sendsClock(): boolean {
-  return server.known;
-}
-
-export function takeClock(event: ClockEvent): void {
+export function takeClock(event: Clock): void {
   server.take(event, performance.now());
   now.value = exactNow();
   look();

@@ -2,20 +2,15 @@
 
 import { signal } from "@preact/signals";
 import { tokenRejection } from "./connection";
-
-export interface Session {
-  scope: "ingest" | "read" | "control";
-  /** Name of the token; "none" where the monitor has no tokens. */
-  name: string;
-}
+import type { Allowed } from "./types";
 
 /** What this browser may do, as far as known. */
-export const session = signal<Session | null>(null);
+export const session = signal<Allowed | null>(null);
 
 /** Open a session. Returns the monitor's message if the token is rejected, else null. */
 export async function openSession(token: string): Promise<string | null> {
   const answer = await send("POST", "/session", JSON.stringify({ token }));
-  const body = (await answer?.json().catch(() => ({}))) as Partial<Session> & { detail?: string } | undefined;
+  const body = (await answer?.json().catch(() => ({}))) as Partial<Allowed> & { detail?: string } | undefined;
   if (!answer?.ok || body?.scope === undefined) return body?.detail ?? "the monitor does not answer";
   session.value = { scope: body.scope, name: body.name ?? "" };
   return null;
@@ -29,7 +24,7 @@ export async function endSession(): Promise<void> {
 /** Read what the cookie allows. */
 export async function readSession(): Promise<void> {
   const answer = await send("GET", "/session/grant");
-  session.value = answer?.ok ? ((await answer.json()) as Session) : null;
+  session.value = answer?.ok ? ((await answer.json()) as Allowed) : null;
 }
 
 /** Exchange ?token=... and remove it from the address bar, so that it does not end up in histories and screenshots. */

@@ -2,9 +2,8 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
-import type { NodeMap } from "../api/types";
-import { type Listed } from "../logic/fleet";
-import type { Sparklines } from "../logic/sparkline";
+import type { NodeMap, Sparklines } from "../api/types";
+import type { Listed } from "../logic/fleet";
 import { poll } from "./poll";
 import { listen, type Stream } from "./stream";
 

@@ -67,7 +67,7 @@ export function watchJob(id: string): JobWatch {
       if (received !== meanwhile) return; // superseded by a newer read
       batch(() => {
         if (!meanwhile.job) take(summary);
-        slow.update(summary);
+        slow.detail.value = summary;
         incidents.value = meanwhile.incidents.reduce(merged, list.incidents);
       });
     } catch (problem) {
@@ -105,7 +105,7 @@ export function watchJob(id: string): JobWatch {
         // What stands beside it on the page is read again, so that both are of one moment.
         if (before !== null && (before.goodput !== next.goodput || before.state !== next.state)) slow.refreshSoon();
         // How a job trains is no account of one that has ended.
-        if (before !== null && before.state !== next.state) slow.account.value = [];
+        if (before !== null && before.state !== next.state && slow.detail.value !== null) slow.detail.value = { ...slow.detail.value, account: [] };
         if (before !== null && before.iteration !== next.iteration && next.world_size <= SMALL) void readRanks();
       },
       grid: (data) => {

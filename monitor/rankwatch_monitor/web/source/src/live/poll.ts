@@ -1,5 +1,7 @@
 // Polling that pauses while the tab is hidden.
 
+import { useEffect, useState } from "preact/hooks";
+
 /** Call `read` now and `everyMs` after each response, except while the tab is hidden. Returns the function that stops it. */
 export function poll(everyMs: number, read: (ended: AbortSignal) => Promise<unknown>): () => void {
   const ended = new AbortController();
@@ -14,4 +16,11 @@ export function poll(everyMs: number, read: (ended: AbortSignal) => Promise<unkn
     ended.abort();
     clearTimeout(timer);
   };
+}
+
+/** The last answer of a read that is polled, anew with `of`; null until the first. */
+export function usePolled<T>(everyMs: number, read: (ended: AbortSignal) => Promise<T>, of: readonly unknown[]): T | null {
+  const [answer, take] = useState<T | null>(null);
+  useEffect(() => poll(everyMs, async (ended) => take(await read(ended))), of);
+  return answer;
 }

@@ -36,8 +36,7 @@ async function read(job: string, attempt: number | null, range: readonly [number
     range === null ? get<Why>(`${path}/why`, ended) : null,
   ]);
   const changed = why?.kind === "change" && why.since !== null && why.since > from && why.since < to;
-  // Older monitors send those of all attempts.
-  return { trends, samples: attempt === null ? samples : samples.filter((sample) => sample.attempt === attempt), change: changed ? why : null };
+  return { trends, samples, change: changed ? why : null };
 }
 
 const query = ([from, to]: readonly [number, number | null]) => `since=${Math.floor(from)}${to === null ? "" : `&until=${Math.ceil(to)}`}`;

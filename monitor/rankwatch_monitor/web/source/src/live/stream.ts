@@ -1,7 +1,8 @@
 // An event stream that reconnects with backoff.
 
-import { markStream, retryAt, sendsClock, takeClock } from "../api/connection";
-import { type ClockEvent, SILENT_MS } from "../logic/serverclock";
+import { markStream, retryAt, takeClock } from "../api/connection";
+import type { Clock } from "../api/types";
+import { SILENT_MS } from "../logic/serverclock";
 
 const FIRST_RETRY_S = 1;
 const LONGEST_RETRY_S = 10;
@@ -33,9 +34,8 @@ export function listen(
   let timer: ReturnType<typeof setTimeout> | undefined;
   let watchdog: ReturnType<typeof setTimeout> | undefined;
   let pause = FIRST_RETRY_S;
-  /** This monitor sends clock events, so silence means that the connection or the monitor is dead. */
-  let clocked = sendsClock();
 
+  /** The monitor sends clock events, so silence means that the connection or the monitor is dead. */
   function expectWithin(ms: number): void {
     clearTimeout(watchdog);
     watchdog = setTimeout(failed, ms);
@@ -59,14 +59,12 @@ export function listen(
       pause = FIRST_RETRY_S;
       retryAt.value = null;
       markStream(true);
-      if (clocked) expectWithin(OPENING_MS);
-      else clearTimeout(watchdog);
+      expectWithin(OPENING_MS);
       opened();
     };
     source.onerror = failed;
     source.addEventListener("clock", (event: MessageEvent<string>) => {
-      clocked = true;
-      takeClock(JSON.parse(event.data) as ClockEvent);
+      takeClock(JSON.parse(event.data) as Clock);
       expectWithin(SILENT_MS);
     });
     expectWithin(OPENING_MS);

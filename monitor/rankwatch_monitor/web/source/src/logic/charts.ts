@@ -266,16 +266,12 @@ const LONGER = 0.05;
 
 /** The step time and its parts, which change at once at the moment of a change. Parts without any value have no line. Collectives make steps of all ranks equally long, so that the slowest rank is seen by its own work. */
 export function stepChart(samples: readonly HistorySample[], change: number | null = null): StepChart {
-  const given = stepRows(samples);
-  const moments = given.map(({ at }) => at);
-  const { axis: time, along } = withEdge(moments, change, change === null ? -1 : stepAfter(moments, change));
-  const rows = along(given);
-  const column = (of: (sample: HistorySample) => number | null | undefined) => rows.map(({ sample }) => (sample === null ? null : of(sample) ?? null));
+  const { time, column } = columnsOf(samples, change);
   const works = samples.some(({ slowest }) => slowest != null);
   const apart = !works || samples.some(({ step, step_max }) => step_max > (1 + LONGER) * step);
   const measured = STACK.filter(([part]) => samples.some((sample) => partOf(sample, part) != null));
   return {
-    time: [...time],
+    time,
     lines: [
       ...[...measured].reverse().map(([part, tone]) => ({ name: part, tone, values: column((sample) => partOf(sample, part)), stack: true })),
       ...(works
@@ -303,16 +299,15 @@ export function causeOf({ kind, contributors, circumstances = [] }: Why): Cause 
 
 /** The rank that stands out against the median one; of devices, their clocks. */
 export function causeChart(samples: readonly HistorySample[], cause: Cause, change: number | null): StepChart {
-  const column = causeColumns(samples, change);
-  return "devices" in cause
-    ? column([{ name: "median", tone: "text", of: ({ device }) => device?.clock }, { name: "lowest of all ranks", tone: "rank-hung", of: ({ device }) => device?.clock_min, rank: ({ device }) => device?.clock_rank }])
-    : column([{ name: "median", tone: "text", of: ({ section }) => section?.median }, { name: "slowest rank", tone: "rank-hung", of: ({ section }) => section?.max, rank: ({ section }) => section?.worst }]);
+  return linesOf(samples, change, "devices" in cause
+    ? [{ name: "median", tone: "text", of: ({ device }) => device?.clock }, { name: "lowest of all ranks", tone: "rank-hung", of: ({ device }) => device?.clock_min, rank: ({ device }) => device?.clock_rank }]
+    : [{ name: "median", tone: "text", of: ({ section }) => section?.median }, { name: "slowest rank", tone: "rank-hung", of: ({ section }) => section?.max, rank: ({ section }) => section?.worst }]);
 }
 
 /** The temperature of the hottest device and of the median one; null: none was measured. */
 export function temperatureChart(samples: readonly HistorySample[], change: number | null): StepChart | null {
   if (samples.every(({ device }) => device?.temperature == null)) return null;
-  return causeColumns(samples, change)([{ name: "median", tone: "text", of: ({ device }) => device?.temperature_median }, { name: "highest of all ranks", tone: "rank-hung", of: ({ device }) => device?.temperature, rank: ({ device }) => device?.temperature_rank }]);
+  return linesOf(samples, change, [{ name: "median", tone: "text", of: ({ device }) => device?.temperature_median }, { name: "highest of all ranks", tone: "rank-hung", of: ({ device }) => device?.temperature, rank: ({ device }) => device?.temperature_rank }]);
 }
 
 /** How many process groups have a line. */
@@ -331,18 +326,24 @@ export function bandwidthChart(samples: readonly HistorySample[], change: number
   if (best.size === 0) return null;
   const left = (group: string) => last.get(group)! / best.get(group)!;
   const chosen = [...best.keys()].sort((a, b) => left(a) - left(b) || a.localeCompare(b)).slice(0, GROUPS);
-  return causeColumns(samples, change)(chosen.map((name, i) => ({ name, tone: `series-${i + 1}`, of: ({ bandwidths }) => bandwidths?.[name] })));
+  return linesOf(samples, change, chosen.map((name, i) => ({ name, tone: `series-${i + 1}`, of: ({ bandwidths }) => bandwidths?.[name] })));
 }
 
 type Measured = (sample: HistorySample) => number | null | undefined;
 
-/** Lines of what is measured, on the time of the samples with the edge of a change. */
-function causeColumns(samples: readonly HistorySample[], change: number | null): (of: readonly { name: string; tone: string; of: Measured; rank?: Measured }[]) => StepChart {
+/** The time of the samples with the edge of a change, and what is measured along it. */
+function columnsOf(samples: readonly HistorySample[], change: number | null): { time: number[]; column: (of: Measured) => (number | null)[] } {
   const given = stepRows(samples);
-  const time = given.map(({ at }) => at);
-  const { axis, along } = withEdge(time, change, change === null ? -1 : stepAfter(time, change));
-  const column = (of: Measured) => along(given).map(({ sample }) => (sample === null ? null : of(sample) ?? null));
-  return (lines) => ({ time: [...axis], lines: lines.map(({ name, tone, of, rank }) => ({ name, tone, values: column(of), ...(rank && { ranks: column(rank) }) })) });
+  const moments = given.map(({ at }) => at);
+  const { axis, along } = withEdge(moments, change, change === null ? -1 : stepAfter(moments, change));
+  const rows = along(given);
+  return { time: [...axis], column: (of) => rows.map(({ sample }) => (sample === null ? null : of(sample) ?? null)) };
+}
+
+/** Lines of what is measured. */
+function linesOf(samples: readonly HistorySample[], change: number | null, lines: readonly { name: string; tone: string; of: Measured; rank?: Measured }[]): StepChart {
+  const { time, column } = columnsOf(samples, change);
+  return { time, lines: lines.map(({ name, tone, of, rank }) => ({ name, tone, values: column(of), ...(rank && { ranks: column(rank) }) })) };
 }
 
 /** Seconds for each completed step, by the speed: where no windows of steps arrived. */

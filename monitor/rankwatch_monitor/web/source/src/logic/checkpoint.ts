@@ -3,9 +3,6 @@
 import type { JobSummary } from "../api/types";
 import { ago, clock, count, elapsed, wholeDuration } from "./text";
 
-/** What is known of a job's steps. */
-export type Known = Pick<JobSummary, "checkpoint" | "iteration"> & Partial<Pick<JobSummary, "steps_lost" | "steps_at_risk" | "iterations_per_second" | "step_seconds" | "goodput" | "started_at" | "ended_at">>;
-
 type Checkpoint = NonNullable<JobSummary["checkpoint"]>;
 
 /** An attempt that loaded it shows its step; before that its step is the least that it can be. */
@@ -14,7 +11,7 @@ const stepOf = ({ step, exact }: Pick<Checkpoint, "step" | "exact">): string => 
 const range = (from: number, to: number): string => (from === to ? `step ${count(to)}` : `steps ${count(from)}–${count(to)}`);
 
 /** When the last checkpoint was saved; of an ended job how long before its end, and which steps may not be in it. */
-export function checkpointFact(job: Known & Pick<JobSummary, "state" | "ended_at" | "last_heard">, now: number): { value: string; note?: string } {
+export function checkpointFact(job: Pick<JobSummary, "checkpoint" | "iteration" | "state" | "ended_at" | "last_heard">, now: number): { value: string; note?: string } {
   const { iteration, ended_at: ended, last_heard: heard } = job;
   const checkpoint = job.checkpoint!;
   const { at, step } = checkpoint;
@@ -29,4 +26,3 @@ export function checkpointFact(job: Known & Pick<JobSummary, "state" | "ended_at
     ...(notes.length === 0 ? {} : { note: notes.join(", ") }),
   };
 }
-

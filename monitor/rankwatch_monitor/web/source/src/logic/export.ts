@@ -38,4 +38,3 @@ export function culpritLabel(group: StackGroup, incident: IncidentDetail): strin
   if (found.length === group.ranks.length || found.length === 0) return found.length > 1 ? `${blame(incident)}s` : blame(incident);
   return `${blame(incident)}: ${found.length === 1 ? "rank" : "ranks"} ${runs(found, 3)}`;
 }
-

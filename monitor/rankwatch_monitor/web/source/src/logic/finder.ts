@@ -31,4 +31,3 @@ export function find(typed: string, { worldSize, hosts, states }: Places): Found
   for (const [host, ranks] of [...nodes].sort(([a], [b]) => exact(a) - exact(b)).slice(0, MOST)) found.push({ kind: "node", host, ranks });
   return found.slice(0, MOST);
 }
-

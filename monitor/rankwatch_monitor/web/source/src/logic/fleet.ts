@@ -1,6 +1,6 @@
 // The list of jobs: what stands first, what the headline counts, which rows are shown.
 
-import type { Digest, JobElsewhere, JobState, JobSummary, Tone } from "../api/types";
+import type { Digest, DigestLink, JobElsewhere, JobState, JobSummary, Tone } from "../api/types";
 import { clock, elapsed, roughly } from "./text";
 
 export type Listed = JobSummary | JobElsewhere;
@@ -93,10 +93,8 @@ export function span(hours: number): string {
   return hours >= 72 ? `${hours / 24} days` : hours === 1 ? "hour" : `${hours} h`;
 }
 
-type Link = Digest["lines"][number]["links"][number];
-
 /** What happened, one list, the newest first; what has no time comes last, in its own words. */
-export function events({ lines }: Digest, now: number): { time: string; text: string; link: Link | null }[] {
+export function events({ lines }: Digest, now: number): { time: string; text: string; link: DigestLink | null }[] {
   const dated = lines.flatMap(({ links }) => links.filter(({ at }) => at !== null)).sort((a, b) => b.at! - a.at!);
   const others = lines.filter(({ links }) => links.every(({ at }) => at === null));
   return [

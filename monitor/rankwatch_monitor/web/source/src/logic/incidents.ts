@@ -1,7 +1,7 @@
 // Which incident the page shows first, and its texts.
 
-import type { Culprit, CulpritClass, Incident, JobSummary, StackGroup } from "../api/types";
-import { clock, count, elapsed, runs, wholeDuration } from "./text";
+import type { Culprit, Incident, JobSummary, StackGroup } from "../api/types";
+import { clock, count, elapsed, runs, wholeDuration, words } from "./text";
 
 /** The requested incident, else the open one, else the one with which a job failed. All others are in the list only. */
 export function focus(incidents: readonly Incident[], requested: string | null, job: Pick<JobSummary, "state" | "ended_at"> | null): Incident | null {
@@ -34,14 +34,8 @@ export function hosts(culprits: readonly Culprit[]): string[] {
   return [...new Set(culprits.map((culprit) => culprit.host).filter((host) => host !== ""))];
 }
 
-export function classes(culprits: readonly Culprit[]): string {
-  return [...new Set(culprits.map(({ class: kind }) => CLASSES[kind]))].join(", ");
-}
-
-const CLASSES: Record<CulpritClass, string> = {
-  dead: "dead", stopped: "stopped", never_started: "never started", behind: "behind", straggler: "straggler", wrong_result: "wrong result",
-  host_silent: "silent", gil_held: "GIL held", device_or_network: "device or network stuck",
-};
+/** What became of the culprits, each kind once. */
+export const classes = (culprits: readonly Culprit[]): string => [...new Set(culprits.map((each) => words(each.class)))].join(", ");
 
 /** Whether its action restarts the ranks. */
 const restartsRanks = ({ action }: Incident): boolean => action === "restart" || action === "restart_excluding_node";
@@ -89,6 +83,16 @@ export const placeWords = ({ attempt, furthest_iteration: step }: Pick<Incident,
 /** How an incident ended without confirmation; null if it was confirmed or is open. */
 export function unconfirmedEnd({ confirmed, closed_at: closed, ended }: Incident): string | null {
   return confirmed || closed === null ? null : ended === "went_on" ? "resumed by itself" : "never confirmed";
+}
+
+const LAST_LINES = 8;
+/** What torch prints before each line of a rank whose exception it shows. */
+const PREFIX = /^\[rank\d+\]: ?/;
+
+/** The end of a rank's log: from the traceback on, where that is among the last lines. */
+export function lastLines(lines: readonly string[]): string[] {
+  const last = lines.slice(-LAST_LINES).map((line) => line.replace(PREFIX, ""));
+  return last.slice(Math.max(0, last.findIndex((line) => line.startsWith("Traceback"))));
 }
 
 /** Label of the named ranks: "culprit" only once the incident is confirmed. */

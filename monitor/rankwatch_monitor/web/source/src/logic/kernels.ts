@@ -1,7 +1,7 @@
 // The table of kernels: sparklines, and the trend in words.
 
 import type { KernelView, KernelsView, Throttle } from "../api/types";
-import { clock, count, fine, listed, ofStep, plural } from "./text";
+import { clock, count, fine, listed, ofStep, plural, times } from "./text";
 
 /** A line of a sparkline: points of each stretch without a gap, as SVG writes them. */
 export interface Spark {
@@ -106,10 +106,6 @@ export function alikeWords(kernels: readonly KernelView[], throttled: Throttle |
 /** Whether a median differs from what it was: by 1 % it does by chance. */
 export const hasChanged = ({ change, slower_since }: Pick<KernelView, "change" | "slower_since">): boolean => slower_since !== null || (change !== null && Math.abs(change - 1) >= 0.02);
 
-export function times(ratio: number | null): string {
-  return ratio === null ? "–" : `${ratio.toFixed(ratio < 10 ? 2 : 0)}×`;
-}
-
 /** Relative scores below this are marked: the slowest rank takes 1.1 times as long as the fastest. */
 export const SLOW_BELOW = 0.9;
 
@@ -195,6 +191,17 @@ export function lagOf(rank: number, { kernels, compute }: Pick<KernelsView, "ker
     .sort((a, b) => b.seconds - a.seconds);
   const seconds = found.reduce((sum, each) => sum + each.seconds, 0);
   return seconds > 0 ? { rank, kernels: found, seconds } : null;
+}
+
+/** A rank that loses less than this share of a step in its kernels is not slow in them: short ones vary by chance. */
+const LEAST_LOSS = 0.01;
+
+/** The table in which only ranks whose kernels make a step longer stand out; as it is where steps are not profiled. */
+export function weighed(table: KernelsView): KernelsView {
+  const { kernels, step } = table;
+  if (step == null || table.compute == null) return table;
+  const slow = (rank: number) => (lagOf(rank, table)?.seconds ?? 0) >= LEAST_LOSS * step;
+  return { ...table, kernels: kernels.map((each) => (slow(each.slowest_rank) ? each : { ...each, relative: null, uneven_since: null })) };
 }
 
 /** Kernels that a sentence names at most; those that add less than a tenth are not named. */

@@ -98,13 +98,12 @@ function flow(groups: readonly NodeGroup[], size: number, { width, scale }: Box,
   return { width: widest, height: Math.max(cell, y + tallest), cell, corners, lines: false, nodes: [], head: { width: 0, height: 0 }, labels, named: field ? pitch : 0 };
 }
 
-
 /** The nodes that incidents have named, the most often named first. */
 export function named(map: NodeMap): number[] {
   return map.hosts.map((_, at) => at).filter((at) => map.hosts[at]![3] > 0).sort((a, b) => map.hosts[b]![3] - map.hosts[a]![3]);
 }
 
-/** Which jobs are slow on a node: "slow: throttled", by id where several have the name; empty: none, or an older monitor. */
+/** Which jobs are slow on a node: "slow: throttled", by id where several have the name; empty: none. */
 export const slowWords = (map: NodeMap, host: string): string => stateWords(map, "slow", map.slow_jobs?.[host]);
 
 /** What is wrong on a node, the worst first: "dead: crashed; slow: slowed"; empty: nothing. */

@@ -8,30 +8,28 @@ export interface NodeGroup {
   ranks: number[];
 }
 
-export function byNode(worldSize: number, hostOf: (rank: number) => string | undefined): NodeGroup[] {
-  const groups = new Map<string, NodeGroup>();
+/** The ranks by a key, in the order of their first ranks. */
+function grouped<K>(worldSize: number, keyOf: (rank: number) => K): [key: K, ranks: number[]][] {
+  const groups = new Map<K, number[]>();
   for (let rank = 0; rank < worldSize; rank++) {
-    const host = hostOf(rank) ?? "";
-    let group = groups.get(host);
-    if (!group) groups.set(host, (group = { host, ranks: [] }));
-    group.ranks.push(rank);
+    const key = keyOf(rank);
+    const ranks = groups.get(key);
+    if (ranks) ranks.push(rank);
+    else groups.set(key, [rank]);
   }
-  return [...groups.values()];
+  return [...groups];
 }
+
+export const byNode = (worldSize: number, hostOf: (rank: number) => string | undefined): NodeGroup[] =>
+  grouped(worldSize, (rank) => hostOf(rank) ?? "").map(([host, ranks]) => ({ host, ranks }));
 
 /** The coordinate for "not reported". */
 export const NOWHERE = 0xffff;
 
 /** Ranks by their coordinate in one dimension of the parallel layout, in its order; ranks without one come last. */
 export function byCoordinate(worldSize: number, dimension: string, coordinates: Uint16Array): NodeGroup[] {
-  const groups = new Map<number, NodeGroup>();
-  for (let rank = 0; rank < worldSize; rank++) {
-    const at = coordinates[rank] ?? NOWHERE;
-    let group = groups.get(at);
-    if (!group) groups.set(at, (group = { host: at === NOWHERE ? `no ${groupName(dimension)}` : groupName(dimension, at), ranks: [] }));
-    group.ranks.push(rank);
-  }
-  return [...groups].sort(([a], [b]) => a - b).map(([, group]) => group);
+  const nameOf = (at: number) => (at === NOWHERE ? `no ${groupName(dimension)}` : groupName(dimension, at));
+  return grouped(worldSize, (rank) => coordinates[rank] ?? NOWHERE).sort(([a], [b]) => a - b).map(([at, ranks]) => ({ host: nameOf(at), ranks }));
 }
 
 const sizes = new WeakMap<Uint16Array, ReadonlyMap<number, number>>();

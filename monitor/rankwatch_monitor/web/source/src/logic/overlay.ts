@@ -3,7 +3,7 @@
 import type { HistorySample, Trends, Why } from "../api/types";
 import { type Mark, PART_NAMES, partOf, scoreAfter, speedAfter, stepAfter, stepRows, withEdge, withTrendGaps } from "./charts";
 import { SCORES } from "./stragglers";
-import { listed, ofStep, plural, shortened, wholeDuration } from "./text";
+import { listed, ofStep, plural, shortened, times, wholeDuration } from "./text";
 
 export type Axis = "step" | "time";
 
@@ -141,12 +141,6 @@ export function asShown(value: number, format: (value: number) => string): numbe
 /** The ratio of two figures, as a reader of both would calculate it. */
 export function shownRatio(value: number | null | undefined, of: number | null | undefined, format: (value: number) => string): number | null {
   return value == null || of == null ? null : ratio(asShown(value, format), asShown(of, format));
-}
-
-/** "0.53×", "12×". */
-export function times(multiple: number | null): string {
-  if (multiple === null) return "–";
-  return `${multiple >= 9.995 ? Math.round(multiple).toLocaleString("en-US") : multiple.toFixed(2)}×`;
 }
 
 /** A figure of one run against the same of another one. */

@@ -3,6 +3,8 @@
 /** The name of each part's colour in CSS, without its dashes. */
 export const PARTS = {
   compute: "part-compute",
+  backward: "part-compute-deep",
+  optimizer: "part-compute-pale",
   host: "part-host",
   data: "part-data",
   communication: "part-communication",
@@ -20,8 +22,8 @@ const SECTIONS: readonly (readonly [RegExp, string])[] = [
   [/^eval|^valid/, PARTS.evaluation],
   [/data|loader|batch|^input|^fetch/, PARTS.data],
   [/all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|sync|comm|collective|^send|^recv/, PARTS.communication],
-  [/backward|bwd/, "part-compute-deep"],
-  [/optim|update|zero_grad|clip/, "part-compute-pale"],
+  [/backward|bwd/, PARTS.backward],
+  [/optim|update|zero_grad|clip/, PARTS.optimizer],
   [/forward|fwd|loss|model|compute/, PARTS.compute],
 ];
 /** Of sections whose names state no part, in turn. */

@@ -1,6 +1,6 @@
 // Conversion of policy settings to form fields and back. Validation is left to the monitor.
 
-import type { JobSummary, Launcher, Setting } from "../api/types";
+import type { JobSummary, Launcher, Remaining, Setting } from "../api/types";
 import { count, plural } from "./text";
 
 export type SettingValue = Setting["default"];
@@ -142,13 +142,8 @@ export function nodesOf(ranks: readonly number[], launchers: readonly Place[]): 
   return found.length === 0 || found.includes(undefined) ? null : [...new Set(found as string[])];
 }
 
-/** What a job has left without some of its nodes: active nodes that are not lost, of how many active ones, and spares; 0 `min_nodes`: unknown. */
-export interface Left {
-  nodes: number;
-  of: number;
-  spares: number;
-  min_nodes?: number;
-}
+/** What a job has left without some of its nodes; the sentence of those that were chosen here is made here. */
+export type Left = Omit<Remaining, "sentence">;
 
 /** What is left without the nodes of an order; null: not known. */
 export function remaining(nodes: readonly string[], ranks: string, launchers: readonly Pick<Launcher, "node" | "host" | "ranks" | "role" | "lost" | "ended" | "min_nodes">[]): Left | null {
@@ -161,7 +156,7 @@ export function remaining(nodes: readonly string[], ranks: string, launchers: re
 }
 
 /** "3 of 4 nodes remain, and no spare; the job may run on 2 or more.", as `exclusion.py` words it. */
-export function leftWords({ nodes, of, spares, min_nodes: least = 0 }: Left): string {
+export function leftWords({ nodes, of, spares, min_nodes: least }: Left): string {
   const usable = nodes + spares;
   const enough = !nodes || usable >= of ? "" : least ? `; the job may run on ${least} or more` : `: the job goes on if it may run on ${usable}, else waits`;
   const follows = usable < least ? `; the job needs at least ${least} (--nnodes): first start a launcher on another node, or start the job again with fewer` : enough;

@@ -1,16 +1,11 @@
 // The monitor's clock, read from its `clock` events and continued by the browser's monotonic clock.
 
+import type { Clock } from "../api/types";
+
 /** Silence after which the monitor counts as frozen or cut off. It sends a clock event at least every 2 s. */
 export const SILENT_MS = 4500;
 /** Age of the last evaluation after which its results count as outdated. */
 const NOT_EVALUATED_S = 10;
-
-export interface ClockEvent {
-  /** Unix seconds by the monitor's clock. */
-  now: number;
-  /** Unix seconds at which the jobs were last evaluated. */
-  judged?: number | null;
-}
 
 export interface Stale {
   /** Unix seconds that the figures refer to. */
@@ -30,8 +25,8 @@ export class ServerClock {
   }
 
   /** Take a clock event. */
-  take(event: ClockEvent, ms: number): void {
-    this.origin = { now: event.now, ms, judged: event.judged ?? null };
+  take({ now, judged }: Clock, ms: number): void {
+    this.origin = { now, ms, judged };
     this.alive(ms);
   }
 
@@ -58,7 +53,7 @@ export class ServerClock {
     return (this.newest = Math.max(this.newest, now + (ms - then) / 1000));
   }
 
-  /** Whether the figures are outdated, and since when; null: they are current, or no clock events are sent. */
+  /** Whether the figures are outdated, and since when; null: they are current, or nothing was sent yet. */
   stale(ms: number): Stale | null {
     if (this.origin === null) return null;
     const { now, ms: then, judged } = this.origin;

@@ -2,7 +2,7 @@
 
 import type { RankReport, RankState } from "../api/types";
 import type { Cell } from "./levels";
-import { clock, count, duration, range, wholeDuration } from "./text";
+import { clock, duration, range, wholeDuration } from "./text";
 
 /** Worst first. "unseen" stands before "waiting": the others may wait for a rank that never reported. */
 export const WORST_FIRST: readonly RankState[] = [
@@ -38,14 +38,6 @@ export function asOfNow<T extends RankReport>(report: T, since: number): T {
   const open_sections = Object.fromEntries(Object.entries(report.open_sections).map(([name, age]) => [name, grown(age)!]));
   const heard = report.state !== "silent" && report.state !== "dead";
   return { ...report, open_sections, idle: grown(report.idle), heartbeat_age: grown(report.heartbeat_age), report_age: heard ? report.report_age : grown(report.report_age) };
-}
-
-/** How many ranks are in each state in which none makes progress, the worst first: "1 is stopped"; empty if none is. */
-export function standing(states: Uint8Array, legend: readonly RankState[]): string {
-  const counts = tally(states, legend);
-  return WORST_FIRST.filter((state) => !ADVANCING.has(state) && (counts.get(state) ?? 0) > 0)
-    .map((state) => `${count(counts.get(state))} ${counts.get(state) === 1 ? "is" : "are"} ${state}`)
-    .join(", ");
 }
 
 /**

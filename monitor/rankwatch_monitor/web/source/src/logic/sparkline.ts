@@ -1,15 +1,6 @@
 // The speed of the last hours as the path of a small chart.
 
-/** Answer of `GET /sparklines`: the speed of each job by five minutes. */
-export interface Sparklines {
-  /** Seconds of one point. */
-  seconds: number;
-  /** The byte of a point without a value, and that of the largest value. */
-  unknown: number;
-  largest: number;
-  /** By job: the largest mean in steps per second, and the points as base64, the oldest first. */
-  jobs: Record<string, [peak: number, points: string]>;
-}
+import type { Sparklines } from "../api/types";
 
 export const WIDTH = 96;
 export const HEIGHT = 24;

@@ -1,8 +1,8 @@
 // Texts about slow ranks: costs, scores.
 
 import type { KernelView, Performance, Straggler } from "../api/types";
-import { isUneven, times } from "./kernels";
-import { clock, gpuTime, ofStep, plural, wholePercent, words } from "./text";
+import { isUneven } from "./kernels";
+import { clock, gpuTime, ofStep, plural, times, wholePercent, words } from "./text";
 
 /** Open stragglers by rank, the costliest first. */
 export function slowRanks(performance: Performance | null): ReadonlyMap<number, Straggler> {
@@ -79,4 +79,3 @@ export function slowFacts({ stragglers, open, throttled, cost_rate: rate }: Pick
     { label: "Cost", value: gpuTime(3600 * first.cost_gpu_hours), ...(beside.length > 0 ? { note: beside.join("; ") } : {}) },
   ];
 }
-

@@ -135,6 +135,11 @@ export function figure(value: number | null): string {
   return `${Number(scaled.toPrecision(4))}${name}`;
 }
 
+/** A multiple: "0.53×", "12×". */
+export function times(multiple: number | null): string {
+  return multiple === null ? "–" : `${multiple >= 9.995 ? count(Math.round(multiple)) : multiple.toFixed(2)}×`;
+}
+
 /** "88 °C". */
 export const celsius = (value: number | null): string => (value === null ? "–" : `${Math.round(value)}${THIN}°C`);
 

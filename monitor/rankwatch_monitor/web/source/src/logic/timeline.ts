@@ -2,6 +2,7 @@
 // collectives.
 
 import type { RankLane, RankStep, SectionTimeline } from "../api/types";
+import { PARTS, sectionTone } from "./parts";
 import { runs } from "./text";
 
 /** CSS pixels. */
@@ -271,11 +272,11 @@ function ownSeconds(steps: readonly RankStep[]): Map<number, number> {
 /** The steps of a lane in which waiting was measured. */
 export const measuredSteps = (lane: RankLane): RankStep[] => lane.steps.filter((step) => step.waits !== null);
 
-/** The usual order of a step's sections; others follow, the longest first. */
-const ORDER = [/data|loader|batch|^input|^fetch/, /forward|fwd/, /backward|bwd/, /optim|zero_grad|clip/];
+/** The usual order of a step's sections, by their colours; others follow, the longest first. */
+const ORDER: readonly string[] = [PARTS.data, PARTS.compute, PARTS.backward, PARTS.optimizer];
 
 function placeOf(section: string): number {
-  const place = ORDER.findIndex((pattern) => pattern.test(section.toLowerCase()));
+  const place = ORDER.indexOf(sectionTone(section, 0));
   return place < 0 ? ORDER.length : place;
 }
 

@@ -1,11 +1,10 @@
 // The tab "Charts": one time axis for step time with its parts, speed, goodput, scores and logged values; what happened beside them.
 
-import { batch, type Signal, signal } from "@preact/signals";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { get } from "../api/client";
-import type { HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
+import type { History, HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
-import { poll } from "../live/poll";
+import { usePolled } from "../live/poll";
 import { bandwidthChart, type Cause, causeChart, changeOf, causeOf, consistsOf, goodputChart, heard, type Mark, type NonFinite, nonFinite, scoreAfter, SHORTEST_SCORE, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
 import { goesOn } from "../logic/verdict";
 import { eventsOf, over } from "../logic/phases";
@@ -15,7 +14,7 @@ import { bandwidth, celsius, clock, duration, figure, hertz, percent, perSecond,
 import { zone } from "../logic/zone";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
-import { Plot, type Plotted } from "./plot";
+import { Charted, Plot, type Plotted } from "./plot";
 import { Reference } from "./reference";
 import { overlay, range, reference } from "./selection";
 
@@ -27,10 +26,13 @@ const STEP_TIMES_WITHIN = 60;
 /** Colours of logged values, in turn. */
 const TONES = ["series-1", "series-3", "series-2", "series-4"];
 
+const NO_HISTORY: History = { samples: [] };
+
+/** Null until the first answer. */
 interface Read {
-  samples: Signal<HistorySample[] | null>;
-  why: Signal<Why | null>;
-  trends: Signal<Trends | null>;
+  samples: readonly HistorySample[] | null;
+  why: Why | null;
+  trends: Trends | null;
 }
 
 export function Charts({ job, incidents }: { job: JobSummary; incidents: readonly Incident[] }) {
@@ -44,10 +46,9 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
 }
 
 function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incident[] }) {
-  const { samples, why, trends } = useRead(job, eventsOf(incidents));
+  const { samples, why, trends: points } = useRead(job, eventsOf(incidents));
   const [from, to] = bounds(range.value, job.started_at, job.ended_at ?? asOf.value);
-  const points = trends.value;
-  const change = changeOf(why.value);
+  const change = changeOf(why);
   const attempts = useMemo(() => attemptMarks(points ?? { at: [], attempt: [] }, job.started_at, to, incidents), [points, job.started_at, to, incidents]);
   const began = useMemo(() => attempts.map((each) => each.from), [attempts]);
   const marks = useMarks(change);
@@ -58,51 +59,32 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
   };
   const speed = useMemo(() => (points === null ? null : speedCurve(job, points, asOf.value, change)), [points, change, job.iterations_per_second, job.ended_at, job.state]);
   const moves = speed?.values.some((value) => value !== null && value > 0) ?? false;
-  const windows = samples.value !== null && samples.value.length > 0;
-  const steps = useMemo(() => (windows || !moves ? stepChart(samples.value ?? [], change) : stepsBySpeed(speed!.time, speed!.values)), [samples.value, change, moves, speed]);
+  const windows = samples !== null && samples.length > 0;
+  const steps = useMemo(() => (windows || !moves ? stepChart(samples ?? [], change) : stepsBySpeed(speed!.time, speed!.values)), [samples, change, moves, speed]);
   const goodput = useMemo(() => (points === null ? null : goodputChart(job, points, asOf.value, to - job.started_at > 3660)), [points, job.goodput, to - job.started_at > 3660]);
-  const cause = useMemo(() => (why.value && windows ? causeOf(why.value) : null), [why.value, windows]);
-  const bandwidths = useMemo(() => bandwidthChart(samples.value ?? [], change), [samples.value, change]);
-  const charted = samples.value !== null && steps.time.length > 0;
-  const finding = why.value && (why.value.kind !== "unknown" || windows) && <Explanation why={why.value} />;
+  const cause = useMemo(() => (why && windows ? causeOf(why) : null), [why, windows]);
+  const bandwidths = useMemo(() => bandwidthChart(samples ?? [], change), [samples, change]);
+  const charted = samples !== null && steps.time.length > 0;
+  const finding = why && (why.kind !== "unknown" || windows) && <Explanation why={why} />;
   const shown = (values: readonly (number | null)[] | undefined) => values?.some((value) => value !== null) ?? false;
   return (
     <>
       <RangeBar incidents={incidents} from={from} to={to} started={job.started_at} />
       <EventLane job={job} incidents={incidents} attempts={attempts} from={from} to={to} />
-      <section aria-labelledby="step-time">
-        <h2 id="step-time">
-          Step time <small>{windows || !moves ? "and its parts, medians over the ranks" : "of completed steps, without its parts"}</small>
-        </h2>
+      <section aria-label="Step time">
+        <h2>Step time <small>{windows || !moves ? "and its parts, medians over the ranks" : "of completed steps, without its parts"}</small></h2>
         {charted && <Plot name="Step time" {...steps} finding={finding} latest={windows ? "newest window" : ""} format={duration} height={HEIGHT} {...axis} />}
         {!charted && finding}
-        {samples.value === null ? <p class="note">Loading the history.</p> : !windows && <NoStepTimes job={job} from={from} to={to} moves={moves} />}
+        {samples === null ? <p class="note">Loading the history.</p> : !windows && <NoStepTimes job={job} from={from} to={to} moves={moves} />}
       </section>
       {cause !== null && <CauseChart key={JSON.stringify(cause)} job={job} cause={cause} change={change} axis={axis} />}
-      {points !== null && shown(points.speed) && (
-        <section aria-labelledby="speed-time">
-          <h2 id="speed-time">
-            Speed <small>steps per second; 0 while none completes</small>
-          </h2>
-          <Plot name="Speed" time={speed!.time} format={speedText} label={perSecond} height={LOW} lines={[{ name: "speed", tone: "part-compute", values: speed!.values, fill: "chart-fill" }]} {...axis} />
-        </section>
-      )}
+      {points !== null && shown(points.speed) && <SpeedChart {...speed!} height={LOW} {...axis} />}
       {points !== null && <Logged names={Object.keys(points.logged ?? {})} points={points} height={LOW} {...axis} />}
       {points !== null && shown(points.goodput) && (
-        <section aria-labelledby="goodput-time">
-          <h2 id="goodput-time">
-            Goodput <small>share of all time that went into steps that were kept</small>
-          </h2>
-          <Plot name="Goodput" {...goodput!} format={percent} height={LOW} top={1} fit least={SHORTEST_SHARE} {...axis} />
-        </section>
+        <Charted title="Goodput" small="share of all time that went into steps that were kept" {...goodput!} format={percent} height={LOW} top={1} fit least={SHORTEST_SHARE} {...axis} />
       )}
       {bandwidths !== null && (
-        <section aria-labelledby="bandwidth-time">
-          <h2 id="bandwidth-time">
-            Bandwidth <small>of the process groups furthest below their best; bus bandwidth without the wait for late members</small>
-          </h2>
-          <Plot name="Bandwidth" {...bandwidths} format={bandwidth} height={LOW} {...axis} />
-        </section>
+        <Charted title="Bandwidth" small="of the process groups furthest below their best; bus bandwidth without the wait for late members" {...bandwidths} format={bandwidth} height={LOW} {...axis} />
       )}
       {points !== null && <ScoreChart points={points} change={change} axis={axis} />}
     </>
@@ -111,50 +93,37 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
 
 type Axis = Pick<Plotted, "incidents" | "range" | "attempts" | "together" | "live" | "marks" | "choose" | "reset" | "unknown">;
 
+/** Steps per second over time. */
+export const SpeedChart = ({ values, ...plotted }: Pick<Plotted, "time" | "height"> & Axis & { values: readonly (number | null)[] }) => (
+  <Charted title="Speed" small="steps per second; 0 while none completes" format={speedText} label={perSecond} lines={[{ name: "speed", tone: "part-compute", values, fill: "chart-fill" }]} {...plotted} />
+);
+
 /** Values that the training script logged. */
 export function Logged({ names, points: { at: time, logged, non_finite }, ...axis }: { names: readonly string[]; points: Trends } & Axis & Pick<Plotted, "height">) {
   return names.map((name, i) => {
     const values = logged![name]!;
     const broken = nonFinite(time, non_finite?.[name] ?? [], values);
     return (
-      <section key={name} aria-label={`Logged value ${name}`}>
-        <h2>
-          {name} <small>logged by the training script</small>
-        </h2>
+      <Charted key={name} title={name} small="logged by the training script" region={`Logged value ${name}`} time={time} format={figure} lines={[{ name, tone: TONES[i % TONES.length]!, values }]} fit broken={broken} {...axis}>
         <Broken found={broken} />
-        <Plot name={name} time={time} format={figure} lines={[{ name, tone: TONES[i % TONES.length]!, values }]} fit broken={broken} {...axis} />
-      </section>
+      </Charted>
     );
   });
 }
 
 /** What is behind a change, on the rank that stands out and on the others. */
 function CauseChart({ job, cause, change, axis }: { job: JobSummary; cause: Cause; change: number | null; axis: Axis }) {
-  const [samples, take] = useState<HistorySample[]>([]);
   const chosen = range.value;
-  useEffect(() => poll(EVERY_MS, async (ended) => {
-    const also = new URLSearchParams("devices" in cause ? { devices: "true" } : cause);
-    take((await get<{ samples: HistorySample[] }>(`/jobs/${encodeURIComponent(job.id)}/history${query(job, chosen)}&brief=true&${also}`, ended)).samples);
-  }), [job.id, job.ended_at, job.started_at, chosen]);
+  const also = new URLSearchParams("devices" in cause ? { devices: "true" } : cause);
+  const path = `/jobs/${encodeURIComponent(job.id)}/history`;
+  const { samples } = usePolled(EVERY_MS, (ended) => get<History>(`${path}${query(job, chosen)}&brief=true&${also}`, ended), [path, job.ended_at, job.started_at, chosen]) ?? NO_HISTORY;
   const chart = useMemo(() => causeChart(samples, cause, change), [samples, change]);
   const heat = useMemo(() => ("devices" in cause ? temperatureChart(samples, change) : null), [samples, change]);
-  const [title, small] = "devices" in cause ? ["GPU clock", "over the ranks"] : [`Section ${cause.section}`, "the rank in which it takes longest, and the median rank"];
+  const [title, small] = "devices" in cause ? ["GPU clock", "over the ranks"] as const : [`Section ${cause.section}`, "the rank in which it takes longest, and the median rank"] as const;
   return (
     <>
-      <section aria-label={title}>
-        <h2>
-          {title} <small>{small}</small>
-        </h2>
-        <Plot name={title} {...chart} format={"devices" in cause ? hertz : duration} height={LOW} {...axis} />
-      </section>
-      {heat !== null && (
-        <section aria-label="GPU temperature">
-          <h2>
-            GPU temperature <small>over the ranks</small>
-          </h2>
-          <Plot name="GPU temperature" {...heat} format={celsius} height={LOW} fit {...axis} />
-        </section>
-      )}
+      <Charted title={title} small={small} {...chart} format={"devices" in cause ? hertz : duration} height={LOW} {...axis} />
+      {heat !== null && <Charted title="GPU temperature" small="over the ranks" {...heat} format={celsius} height={LOW} fit {...axis} />}
     </>
   );
 }
@@ -166,19 +135,15 @@ function ScoreChart({ points, change, axis }: { points: Trends; change: number |
   const { min, median, max, rank = [] } = points.scores[name]!;
   const { axis: time, along } = withEdge(points.at, change, change === null ? -1 : scoreAfter(points.at, change, [min, median, max]));
   return (
-    <section aria-label={`GPU score, ${title}`}>
-      <h2>
-        GPU score <small>speed of the kernels; 1: as fast as <Reference known={points.scores} name={name} /></small>
-      </h2>
-      <Plot
-        name={`GPU score, ${title}`} time={time} format={score} height={LOW} fit least={SHORTEST_SCORE} label={figure} {...axis}
-        lines={[
-          { name: "best rank", tone: "series-1", values: along(max) },
-          { name: "median", tone: "text", values: along(median) },
-          { name: "worst rank", tone: "rank-hung", values: along(min), ranks: along(rank) },
-        ]}
-      />
-    </section>
+    <Charted
+      title="GPU score" small={<>speed of the kernels; 1: as fast as <Reference known={points.scores} name={name} /></>} name={`GPU score, ${title}`} region={`GPU score, ${title}`}
+      time={time} format={score} height={LOW} fit least={SHORTEST_SCORE} label={figure} {...axis}
+      lines={[
+        { name: "best rank", tone: "series-1", values: along(max) },
+        { name: "median", tone: "text", values: along(median) },
+        { name: "worst rank", tone: "rank-hung", values: along(min), ranks: along(rank) },
+      ]}
+    />
   );
 }
 
@@ -262,23 +227,22 @@ function query(job: JobSummary, chosen: Range): string {
 
 /** Read anew with `events`. */
 function useRead(job: JobSummary, events: string): Read {
-  const read: Read = useMemo(() => ({ samples: signal(null), why: signal(null), trends: signal(null) }), [job.id]);
+  const read = useRef<Read>({ samples: null, why: null, trends: null });
   const chosen = range.value;
-  useEffect(() => {
-    const path = `/jobs/${encodeURIComponent(job.id)}`;
-    return poll(EVERY_MS, (ended) => {
-      const asked = query(job, chosen);
-      // All at once, so that a chart does not move away from the mouse when what stands above it arrives.
-      return Promise.allSettled([
-        get<{ samples: HistorySample[] }>(`${path}/history${asked}&brief=true&slowest=true&bandwidths=true`, ended),
-        get<Why>(`${path}/why`, ended),
-        get<Trends>(`${path}/trends${asked}`, ended),
-      ]).then(([samples, why, trends]) => batch(() => {
-        if (samples.status === "fulfilled") read.samples.value = samples.value.samples;
-        if (why.status === "fulfilled") read.why.value = why.value;
-        if (trends.status === "fulfilled") read.trends.value = withTrendGaps(heard(trends.value, job));
-      }));
+  usePolled(EVERY_MS, async (ended) => {
+    const [path, asked] = [`/jobs/${encodeURIComponent(job.id)}`, query(job, chosen)];
+    // All at once, so that a chart does not move away from the mouse when what stands above it arrives.
+    const [samples, why, trends] = await Promise.allSettled([
+      get<History>(`${path}/history${asked}&brief=true&slowest=true&bandwidths=true`, ended),
+      get<Why>(`${path}/why`, ended),
+      get<Trends>(`${path}/trends${asked}`, ended),
+    ]);
+    if (ended.aborted) return read.current;
+    return (read.current = {
+      samples: samples.status === "fulfilled" ? samples.value.samples : read.current.samples,
+      why: why.status === "fulfilled" ? why.value : read.current.why,
+      trends: trends.status === "fulfilled" ? withTrendGaps(heard(trends.value, job)) : read.current.trends,
     });
   }, [job.id, job.ended_at, job.state === "lost", job.started_at, chosen, events]);
-  return read;
+  return read.current;
 }

@@ -1,10 +1,9 @@
 // What happened since a chosen moment: one grey line beside the heading, which opens to one list by time.
 
-import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { Digest, DigestLink } from "../api/types";
 import { asOf } from "../api/connection";
-import { poll } from "../live/poll";
+import { usePolled } from "../live/poll";
 import { events, span } from "../logic/fleet";
 import { fleetAddress, HOURS, incidentAddress, jobAddress, nodeAddress } from "../logic/route";
 import { clock } from "../logic/text";
@@ -13,8 +12,7 @@ import { Folded } from "./folded";
 const EVERY_MS = 30_000;
 
 export function DigestSection({ hours = HOURS[0] }: { hours?: number | undefined }) {
-  const [digest, take] = useState<Digest | null>(null);
-  useEffect(() => poll(EVERY_MS, async (ended) => take(await get<Digest>(`/digest?last=${hours * 3600}`, ended, { optional: true }))), [hours]);
+  const digest = usePolled(EVERY_MS, (ended) => get<Digest>(`/digest?last=${hours * 3600}`, ended, { optional: true }), [hours]);
   if (digest === null) return null;
   return (
     <Folded name="digest" title={<>The last {span(hours)}: {digest.summary}</>} open={hours !== HOURS[0]}>

@@ -1,11 +1,8 @@
 // Shown while there is no job: commands to start one.
 
-import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { readSession, session } from "../api/session";
-import { copyText } from "./clipboard";
-
-const copied = signal<string | null>(null);
+import { Copy } from "./copy";
 
 export function Empty() {
   useEffect(() => void readSession(), []);
@@ -25,13 +22,4 @@ export function Empty() {
   );
 }
 
-function Command({ text }: { text: string }) {
-  return (
-    <div class="command">
-      <pre tabIndex={0}>{text}</pre>
-      <button type="button" class="quiet" onClick={() => void copyText(text).then((done) => done && (copied.value = text))}>
-        {copied.value === text ? "Copied" : "Copy"}
-      </button>
-    </div>
-  );
-}
+const Command = ({ text }: { text: string }) => <div class="command"><pre tabIndex={0}>{text}</pre><Copy text={text} label="Copy" /></div>;

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
-import type { JobSummary } from "../api/types";
+import type { JobSummary, Sparklines } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { type FleetWatch, watchFleet } from "../live/fleet";
 import { speed } from "../live/speed";
@@ -11,7 +11,6 @@ import { ageOf, headline, isElsewhere, LABELS, type Listed, matching, sharedName
 import { nodesOf } from "../logic/nodemap";
 import { orderOf } from "../logic/nextaction";
 import { HOURS, jobAddress, nodeAddress } from "../logic/route";
-import type { Sparklines } from "../logic/sparkline";
 import { clock, count, percent, rate } from "../logic/text";
 import { nextText } from "../logic/verdict";
 import { DigestSection } from "./digest";

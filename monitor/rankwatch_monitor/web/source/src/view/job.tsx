@@ -58,7 +58,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
 
   if (watch.unknown.value !== null && (job === null || responding.value)) return <NoPlace {...unknown(id, watch.unknown.value)} />;
   if (job === null) return <p class="loading">Loading job {id}.</p>;
-  const { timeouts, goodput, launchers, vitals, account, unsavedLog } = watch.slow;
+  const { nodes: launchers = [], account = [], timeouts = [], vitals = null, unsaved_log: unsavedLog = null } = watch.slow.detail.value ?? {};
   const over = job.ended_at !== null;
   const brief = tab !== "overview";
   const performance = watch.performance.value;
@@ -69,7 +69,6 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
   // Of an order that leaves the ranks as they are, its stacks are asked for.
   const ordered = incident !== null && incident.closed_at === null && !troubled;
   const recent = !troubled && !over && requested === null ? incidents.find(({ closed_at: closed, confirmed }) => confirmed && closed !== null && asOf.value - closed < RECENT) : undefined;
-  const of = <Stacks detail={detail} incident={incident!} former={incident !== null && isFormer(job, incident)} />;
   return (
     <article class={brief ? "job brief" : "job"} data-state={job.state} data-tone={job.tone}>
       <Head job={job} past={past} />
@@ -79,14 +78,14 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
         </p>
       )}
       {past ? !brief && <PastIncident job={job} incident={incident} detail={detail} /> : troubled ? (
-        <VerdictBand job={job} incident={incident} detail={detail} incidents={incidents} slow={slow} launchers={launchers.value} brief={brief} />
+        <VerdictBand job={job} incident={incident} detail={detail} incidents={incidents} slow={slow} launchers={launchers} brief={brief} />
       ) : (
         <p class={brief ? "now brief" : "now"}>
           {stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{job.title}{job.since !== null && <small> {sinceText(job, asOf.value)}</small>}
         </p>
       )}
-      {!brief && over && !past && account.value.length > 0 && <Account clauses={account.value} />}
-      {!brief && !past && unsavedLog.value && <Run {...unsavedLog.value} />}
+      {!brief && over && !past && account.length > 0 && <Account clauses={account} />}
+      {!brief && !past && unsavedLog && <Run {...unsavedLog} />}
       {!brief && recent && <p class="note recent">Last incident {clock(recent.opened_at, asOf.value)}: <a href={incidentAddress(id, recent.id)}>{recent.title}</a></p>}
       <nav class="tabs" aria-label="Parts of this job">
         {TABS.map((each) => (
@@ -98,23 +97,23 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
       {tab === "timeline" && <Timeline watch={watch} incident={incident} />}
       {tab === "kernels" && <Kernels id={id} over={over} slow={slow?.stragglers[0] ?? null} throttled={slow?.throttled} />}
       {tab === "charts" && <Charts job={job} incidents={incidents} />}
-      {tab === "control" && <Control job={job} launchers={launchers.value} recommended={recommendedOrder(job.advice, job.headline || job.reason)} />}
+      {tab === "control" && <Control job={job} launchers={launchers} recommended={recommendedOrder(job.advice, job.headline || job.reason)} />}
       {tab === "overview" && (
         <>
-          {!past && !over && (!troubled || job.state === "slow") && <Facts kind="tiles" facts={tiles(job, vitals.value)} />}
+          {!past && !over && (!troubled || job.state === "slow") && <Facts kind="tiles" facts={tiles(job, vitals)} />}
           {!past && <RankGrid watch={watch} incident={incident} />}
-          {ordered && of}
+          {ordered && <Stacks detail={detail} incident={incident} former={isFormer(job, incident)} />}
           {ordered && <Collectives rows={detail.value?.collectives ?? []} />}
           <Folded name="details" title="Details" open={selected.value !== null && sight.rank !== undefined}>
             <Facts kind="facts" facts={facts(job, incident)} />
-            {!over && account.value.length > 0 && <Account clauses={account.value} />}
+            {!over && account.length > 0 && <Account clauses={account} />}
             {!past && <RankTable watch={watch} incident={incident} />}
             <div class="columns">
               <div class="left">
                 <IncidentList job={job} incidents={incidents} shown={incident?.id ?? null} />
-                <Launchers launchers={over ? [] : launchers.value} />
-                <GoodputSection job={job} goodput={goodput.value} />
-                <Limits timeouts={timeouts.value} />
+                <Launchers launchers={over ? [] : launchers} />
+                <GoodputSection job={job} goodput={watch.slow.goodput.value} />
+                <Limits timeouts={timeouts} />
               </div>
               <div class="right"><Glance job={job} incidents={incidents} /></div>
             </div>
@@ -150,13 +149,14 @@ function Head({ job, past }: { job: JobSummary; past: boolean }) {
 /** How a job trains, in four figures. */
 function tiles(job: JobSummary, vitals: Vitals | null): Fact[] {
   const step = vitals?.step ?? null;
-  const perSecond = speed(job);
+  // Of one window, so that the figures agree; without one, and while no step completes, of the last seconds.
+  const latest = speed(job);
+  const perSecond = step !== null && latest !== 0 ? 1 / step.seconds : latest;
   const logged = Object.entries(vitals?.logged ?? {})[0];
   const { value, unit } = rate(perSecond);
-  const taken = step?.seconds ?? (perSecond ? 1 / perSecond : null);
   const unknown = stale.value !== null;
   return [
-    { label: "Step time", value: unknown ? "unknown" : perSecond === null ? "–" : perSecond === 0 ? "no step" : ofStep(taken), note: `step ${count(job.iteration ?? job.iteration_before)}` },
+    { label: "Step time", value: unknown ? "unknown" : perSecond === null ? "–" : perSecond === 0 ? "no step" : ofStep(1 / perSecond), note: `step ${count(job.iteration ?? job.iteration_before)}` },
     logged === undefined ? { label: "Speed", value: unknown ? "unknown" : value, note: unit } : { label: logged[0], value: figure(logged[1]) },
     // Of a slow job it is in the sentence, over more steps.
     ...(job.state === "slow" ? [] : [{ label: "Waiting", value: step?.waiting == null ? "–" : ofStep(step.waiting), note: step?.waiting == null ? "not measured" : `${wholePercent(step.waiting / step.seconds)} of a step` }]),

@@ -1,19 +1,20 @@
 // The tab "Kernels": which kernels make a rank late, how long each of the costliest takes, on which rank longest, and since when.
 
 import { Fragment } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { get } from "../api/client";
-import type { KernelView, KernelsView as Table, Straggler, Throttle } from "../api/types";
+import type { KernelView, KernelsView, Straggler, Throttle } from "../api/types";
 import { asOf } from "../api/connection";
-import { poll } from "../live/poll";
-import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ownColumn, ownMedian, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, times, trendWords } from "../logic/kernels";
+import { usePolled } from "../live/poll";
+import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ownColumn, ownMedian, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, trendWords, weighed } from "../logic/kernels";
 import { jobAddress, rankAddress } from "../logic/route";
 import { calmWords } from "../logic/stragglers";
-import { ago, clock, count, fine, percent, plural, wholeDuration } from "../logic/text";
+import { ago, clock, count, fine, percent, plural, times, wholeDuration } from "../logic/text";
 import { copyText } from "./clipboard";
 import { NodeLink } from "./placelinks";
 import { narrow } from "./preferences";
 import { announcement } from "./shell";
+import { Table } from "./table";
 
 const EVERY_MS = 10_000;
 /** Units of a sparkline, which is as wide as its place. */
@@ -23,7 +24,7 @@ const [FAMILY, VARIANT] = [20, 24];
 
 /** `slow`: the costliest slow rank of the job; null: there is none. `throttled`: what throttles its GPU. */
 export function Kernels({ id, over, slow, throttled }: { id: string; over: boolean; slow: Straggler | null; throttled: Throttle | null | undefined }) {
-  const table = useTable(id);
+  const table = usePolled(EVERY_MS, async (ended) => weighed(await get<KernelsView>(`/jobs/${encodeURIComponent(id)}/kernels`, ended)), [id]);
   if (table === null) return <p class="note">Loading the kernels.</p>;
   const slower = table.kernels.filter((kernel) => kernel.slower_since !== null);
   const changed = table.kernels.some(hasChanged);
@@ -53,24 +54,18 @@ export function Kernels({ id, over, slow, throttled }: { id: string; over: boole
             {lines.some(({ changed }) => changed !== null) && <li><i aria-hidden="true" class="rule" />the median became longer</li>}
             <li class="when">{clock(table.since, asOf.value)} to {clock(until, asOf.value)}</li>
           </ul>
-          <div class="scroll" role="region" aria-label="Costliest kernels" tabIndex={0}>
-            {narrow.value ? <ShortTable job={id} table={table} changed={changed} apart={apart} rank={rank} /> : <table>
-              <thead>
-                <tr>
-                  <th scope="col">Kernel</th>
-                  <th scope="col">{table.step == null ? "Share of kernel time" : "Share of a step"}</th>
-                  <th scope="col" class="number">One call <small>median; tail: mean of the slower half</small></th>
-                  {perStep && <th scope="col" class="number">Calls <small>in a step</small></th>}
-                  {apart && <th scope="col">{rank === null ? "Slowest rank" : <>Rank <a href={rankAddress(id, rank)}>{rank}</a></>} <small>its median{perStep && uneven && "; more in a step"}</small></th>}
-                  <th scope="col">{clock(table.since, asOf.value)} to {clock(until, asOf.value)} <small>from 0, one call</small></th>
-                  {changed && <th scope="col" class="number">Now / usual <small>of the median</small></th>}
-                </tr>
-              </thead>
-              <tbody>
-                {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} table={table} changed={changed} apart={apart} rank={rank} />)}
-              </tbody>
-            </table>}
-          </div>
+          {narrow.value ? <ShortTable job={id} table={table} changed={changed} apart={apart} rank={rank} /> : (
+            <Table name="Costliest kernels" heads={[
+              "Kernel", table.step == null ? "Share of kernel time" : "Share of a step",
+              [<>One call <small>median; tail: mean of the slower half</small></>, "number"],
+              perStep && [<>Calls <small>in a step</small></>, "number"],
+              apart && [<>{rank === null ? "Slowest rank" : <>Rank <a href={rankAddress(id, rank)}>{rank}</a></>} <small>its median{perStep && uneven && "; more in a step"}</small></>, ""],
+              [<>{clock(table.since, asOf.value)} to {clock(until, asOf.value)} <small>from 0, one call</small></>, ""],
+              changed && [<>Now / usual <small>of the median</small></>, "number"],
+            ]}>
+              {slowerFirst(table.kernels).map((kernel) => <Row key={kernel.name} job={id} kernel={kernel} table={table} changed={changed} apart={apart} rank={rank} />)}
+            </Table>
+          )}
           <p class="note">
             {table.omitted > 0 && `${count(table.omitted)} further kernels take less time. `}
             Collectives are left out, since they wait for other ranks. The trends have a point for each report of kernels, at most one every {wholeDuration(table.spacing)}.
@@ -85,7 +80,7 @@ export function Kernels({ id, over, slow, throttled }: { id: string; over: boole
 const NAMED = 2;
 
 /** Which ranks are slow in the kernels, in sentences; the costliest first. `alike`: that the only one is slow in all of them alike. */
-function Uneven({ table, slow, alike }: { table: Table; slow: Straggler | null; alike: string }) {
+function Uneven({ table, slow, alike }: { table: KernelsView; slow: Straggler | null; alike: string }) {
   const found = slowRanksOf(table.kernels);
   const since = (each: SlowRank) => each.worst.uneven_since;
   return (
@@ -110,7 +105,7 @@ function Uneven({ table, slow, alike }: { table: Table; slow: Straggler | null; 
 
 interface Listed {
   job: string;
-  table: Table;
+  table: KernelsView;
   changed: boolean;
   /** There is a column of ranks. */
   apart: boolean;
@@ -163,52 +158,42 @@ function ShortTable({ job, table, changed, apart, rank }: Listed) {
   const kernels = slowerFirst(table.kernels);
   const [shown, show] = useState<string | undefined>(kernels[0]?.name);
   return (
-    <table>
-      <thead>
-        <tr>
-          <th scope="col">Kernel</th>
-          {changed && <th scope="col" class="number">Now / usual</th>}
-          {apart && <th scope="col" class="number">{rank === null ? "Slowest" : `Rank ${rank}`} / median</th>}
-          <th scope="col" class="number">{table.step == null ? "Kernel time" : "Of a step"}</th>
-        </tr>
-      </thead>
-      <tbody>
-        {kernels.map((kernel) => {
-          const { name, slower_since: since, slowest_rank } = kernel;
-          const own = ownMedian(kernel, rank ?? slowest_rank);
-          const { family, variant } = kernelName(name);
-          const more = rank === null || rank === slowest_rank ? moreOf(kernel, table) : null;
-          const open = name === shown;
-          return (
-            <Fragment key={name}>
-              <tr class={since === null ? undefined : "slower"}>
-                <th scope="row">
-                  <button type="button" aria-expanded={open} onClick={() => show(open ? undefined : name)}>
-                    <span class="code family">{open ? "▾" : "▸"} {cutMiddle(family, FAMILY)}</span>
-                    <small class="code">{cutMiddle(variant, VARIANT)}</small>
-                  </button>
-                </th>
-                {changed && <td class="number longer-than-usual">{times(kernel.change)}</td>}
-                {apart && <td class={isUneven(kernel) ? "number uneven" : "number"}>{kernel.ranks > 1 && own ? times(own.ratio) : "–"}{more !== null && <small>+{fine(more)}</small>}</td>}
-                <td class="number">{percent(shareOfStep(kernel, table) ?? kernel.share)}</td>
+    <Table name="Costliest kernels" heads={["Kernel", changed && ["Now / usual", "number"], apart && [`${rank === null ? "Slowest" : `Rank ${rank}`} / median`, "number"], [table.step == null ? "Kernel time" : "Of a step", "number"]]}>
+      {kernels.map((kernel) => {
+        const { name, slower_since: since, slowest_rank } = kernel;
+        const own = ownMedian(kernel, rank ?? slowest_rank);
+        const { family, variant } = kernelName(name);
+        const more = rank === null || rank === slowest_rank ? moreOf(kernel, table) : null;
+        const open = name === shown;
+        return (
+          <Fragment key={name}>
+            <tr class={since === null ? undefined : "slower"}>
+              <th scope="row">
+                <button type="button" aria-expanded={open} onClick={() => show(open ? undefined : name)}>
+                  <span class="code family">{open ? "▾" : "▸"} {cutMiddle(family, FAMILY)}</span>
+                  <small class="code">{cutMiddle(variant, VARIANT)}</small>
+                </button>
+              </th>
+              {changed && <td class="number longer-than-usual">{times(kernel.change)}</td>}
+              {apart && <td class={isUneven(kernel) ? "number uneven" : "number"}>{kernel.ranks > 1 && own ? times(own.ratio) : "–"}{more !== null && <small>+{fine(more)}</small>}</td>}
+              <td class="number">{percent(shareOfStep(kernel, table) ?? kernel.share)}</td>
+            </tr>
+            {open && (
+              <tr class="more">
+                <td colSpan={2 + Number(apart) + Number(changed)}>
+                  One call: median {fine(kernel.median)}, tail {fine(kernel.tail)}
+                  {kernel.ranks > 1 && <span>, <a href={rankAddress(job, slowest_rank)}>rank {slowest_rank}</a> {fine(kernel.slowest)}</span>}
+                  {table.compute != null && `; ${callsWords(callsOf(kernel, table))} calls in a step`}
+                  {since !== null && `; longer since ${clock(since, asOf.value)}`}.
+                  <Sparkline kernel={kernel} points={table.points} />
+                  <Name name={name} />
+                </td>
               </tr>
-              {open && (
-                <tr class="more">
-                  <td colSpan={2 + Number(apart) + Number(changed)}>
-                    One call: median {fine(kernel.median)}, tail {fine(kernel.tail)}
-                    {kernel.ranks > 1 && <span>, <a href={rankAddress(job, slowest_rank)}>rank {slowest_rank}</a> {fine(kernel.slowest)}</span>}
-                    {table.compute != null && `; ${callsWords(callsOf(kernel, table))} calls in a step`}
-                    {since !== null && `; longer since ${clock(since, asOf.value)}`}.
-                    <Sparkline kernel={kernel} points={table.points} />
-                    <Name name={name} />
-                  </td>
-                </tr>
-              )}
-            </Fragment>
-          );
-        })}
-      </tbody>
-    </table>
+            )}
+          </Fragment>
+        );
+      })}
+    </Table>
   );
 }
 
@@ -248,11 +233,4 @@ function Sparkline({ kernel, points }: { kernel: KernelView; points: readonly nu
       </span>
     </div>
   );
-}
-
-/** Null until the first answer. */
-function useTable(id: string): Table | null {
-  const [table, take] = useState<Table | null>(null);
-  useEffect(() => poll(EVERY_MS, async (ended) => take(await get<Table>(`/jobs/${encodeURIComponent(id)}/kernels`, ended))), [id]);
-  return table;
 }

@@ -7,10 +7,10 @@ import { Table, useFew } from "./table";
 
 const FEW = 14;
 
-export function Limits({ timeouts }: { timeouts: readonly Timeout[] | null }) {
-  const [visible, more] = useFew(ordered(timeouts ?? []), FEW);
+export function Limits({ timeouts }: { timeouts: readonly Timeout[] }) {
+  const [visible, more] = useFew(ordered(timeouts), FEW);
   if (visible.length === 0) return null;
-  const further = columns(timeouts!);
+  const further = columns(timeouts);
   return (
     <section class="limits">
       <details>

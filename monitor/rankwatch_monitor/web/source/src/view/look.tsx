@@ -47,41 +47,36 @@ const GROUPINGS: readonly Grouping[] = ["node", "pipeline", "tensor", "data", "e
 /** Empty while only the states are available. */
 export function LookChoice({ looks }: { looks: Looks }) {
   const there = CHOICES.filter(([name]) => name === "state" || looks[name] !== undefined);
-  if (there.length < 2) return null;
   const choose = (name: Look) => {
     look.value = name;
     only.value = null;
   };
-  return <Choice legend="Coloured by" name="look" choices={there} chosen={look.value} choose={choose} />;
+  return <Choice label="Coloured by" choices={there} chosen={look.value} choose={choose} />;
 }
 
 /** Empty while no rank reports a parallel layout in which ranks share a coordinate. */
 export function GroupChoice({ dimensions }: { dimensions: Readonly<Record<string, Uint16Array>> }) {
   const shared = (name: string) => dimensions[name] !== undefined && isShared(dimensions[name]);
   const there = GROUPINGS.filter((name) => name === "node" || name === grouping.value || shared(name));
-  if (there.length < 2) return null;
   const choices = there.map((name) => [name, capital(name === "node" ? name : groupName(name))] as const);
-  return <Choice legend="Grouped by" name="group" choices={choices} chosen={grouping.value} choose={(name) => (grouping.value = name)} />;
+  return <Choice label="Grouped by" choices={choices} chosen={grouping.value} choose={(name) => (grouping.value = name)} />;
 }
 
 interface Choosing<T extends string> {
-  legend: string;
-  name: string;
+  label: string;
   choices: readonly (readonly [T, string])[];
   chosen: T;
   choose: (name: T) => void;
 }
 
-function Choice<T extends string>({ legend, name, choices, chosen, choose }: Choosing<T>) {
+function Choice<T extends string>({ label, choices, chosen, choose }: Choosing<T>) {
+  if (choices.length < 2) return null;
   return (
-    <fieldset class="looks">
-      <legend>{legend}</legend>
-      {choices.map(([value, words]) => (
-        <label key={value}>
-          <input type="radio" name={name} checked={chosen === value} onChange={() => choose(value)} />
-          {words}
-        </label>
-      ))}
-    </fieldset>
+    <label class="looks">
+      {label}{" "}
+      <select value={chosen} onChange={(event) => choose(event.currentTarget.value as T)}>
+        {choices.map(([value, words]) => <option key={value} value={value}>{words}</option>)}
+      </select>
+    </label>
   );
 }

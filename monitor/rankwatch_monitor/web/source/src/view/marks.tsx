@@ -29,7 +29,7 @@ export function JobMark({ state }: { state: JobState }) {
       <svg viewBox="0 0 16 16" width="1em" height="1em" aria-hidden="true">
         <path d={JOB_SHAPES[state]} fill="currentColor" fill-rule="evenodd" />
       </svg>
-      {state}
+      <span>{state}</span>
     </span>
   );
 }

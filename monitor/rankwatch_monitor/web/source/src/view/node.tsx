@@ -23,8 +23,10 @@ export function NodePage({ host }: { host: string }) {
   if (node === null) return <p class="loading">Loading node {host}.</p>;
   return (
     <article class="place">
-      <h1>Node <span class="code">{node.host}</span></h1>
-      <p class="job-state" data-state={node.state === "up" || node.state === "idle" ? undefined : "suspected"}><b>{node.state}</b> <small>{stale.value === null ? node.presence : "when last heard"}</small></p>
+      <header>
+        <h1>Node <span class="code">{node.host}</span></h1>
+        <p class="job-state" data-state={node.state === "up" || node.state === "idle" ? undefined : "suspected"}><b>{node.state}</b> <small>{stale.value === null ? node.presence : "when last heard"}</small></p>
+      </header>
       <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{node.verdict}</p>
       <NodeAction node={node} />
       <JobActions node={node} />
@@ -54,13 +56,14 @@ function LaunchersOf({ parts }: { parts: readonly Part[] }) {
   if (number === 0) return parts.length > 0 ? <p class="note">No launcher of Rankwatch here: the ranks were started by something else.</p> : null;
   return (
     <Folded name="of-launchers" title={plural(number, "launcher")}>
-      {parts.map((part) => <div key={part.job}><b>{part.verdict.name}</b>{part.verdict.name !== part.job && <small class="code">{part.job}</small>}<Launchers part={part} /></div>)}
+      {parts.map((part) => (
+        <div key={part.job}>
+          <b>{part.verdict.name}</b>{part.verdict.name !== part.job && <small class="code">{part.job}</small>}
+          {part.launchers.map((each) => <p key={each.node} class={isGone(each) ? "note gone" : "note"}>{launcherWords(each, asOf.value)}</p>)}
+        </div>
+      ))}
     </Folded>
   );
-}
-
-function Launchers({ part }: { part: Part }) {
-  return <>{part.launchers.map((each) => <p key={each.node} class={isGone(each) ? "note gone" : "note"}>{launcherWords(each, asOf.value)}</p>)}</>;
 }
 
 /** As what an incident that is not about a culprit here names the node. */

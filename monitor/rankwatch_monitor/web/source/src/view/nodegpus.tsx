@@ -11,6 +11,7 @@ import { clock, elapsed, plural, range, roughly } from "../logic/text";
 import { Folded } from "./folded";
 import { RankMark } from "./marks";
 import { narrow } from "./preferences";
+import { Table } from "./table";
 
 /** Ranks of one state that are named; more are counted. */
 const NAMED = 2;
@@ -24,32 +25,25 @@ export function NodeGpus({ node: { gpus = [], host } }: { node: NodeDetail }) {
   const read = gpus.some(({ reading }) => deviceFacts(reading) !== "");
   return (
     <Folded name="gpus" title={plural(gpus.length, "GPU")}>
-      <div class="scroll" role="region" aria-label={`GPUs of ${host}`} tabIndex={0}>
-        <table>
-          <thead>
-            <tr><th scope="col">GPU</th><th scope="col">Faults, over all jobs</th><th scope="col">Ranks now</th>{read && <th scope="col">Reading</th>}</tr>
-          </thead>
-          <tbody>
-            {rows.map((same) => {
-              const [gpu] = same as [Gpu];
-              return (
-                <tr key={gpu.name} class={gpu === suspect ? "troubled" : undefined} data-rank-state={worst(gpu)}>
-                  <th scope="row" title={same.length === 1 && gpu.uuid !== null ? gpu.uuid : undefined}>
-                    {namesOf(same)}
-                    {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={() => showEach(true)}>show {same.length}</button>}
-                  </th>
-                  <td class="faults">{gpu.history || (gpu.slow_now?.some(({ by_gpu: by }) => by) ? "" : <small>no fault</small>)}{gpu.slow_now?.map((slow) => <small key={slow.job} class="slow">in <a href={jobAddress(slow.job)}>{jobTitle(slow)}</a>, {slow.text} since {clock(slow.since, asOf.value)}</small>)}</td>
-                  <td class="on">{gpu.ranks.length === 0 ? <small>no rank</small> : byState(gpu.ranks).map(([state, ranks]) => (
-                    <span key={state} class="standing-of" data-calm={!isTrouble(state) || undefined}><span class="nowrap"><RankMark state={state} /> {state}</span> <Places ranks={ranks} single={same.length === 1} counted={!isTrouble(state)} /></span>
-                  ))}</td>
-                  {read && <td class="device">{deviceFacts(...same.map(({ reading }) => reading)) || "–"}{age(same)}</td>}
-                </tr>
-              );
-            })}
-          </tbody>
-        </table>
-        {each && <button type="button" class="quiet fold" onClick={() => showEach(false)}>One line for GPUs that are alike</button>}
-      </div>
+      <Table name={`GPUs of ${host}`} heads={["GPU", "Faults, over all jobs", "Ranks now", read && "Reading"]}>
+        {rows.map((same) => {
+          const [gpu] = same as [Gpu];
+          return (
+            <tr key={gpu.name} class={gpu === suspect ? "troubled" : undefined} data-rank-state={worst(gpu)}>
+              <th scope="row" title={same.length === 1 && gpu.uuid !== null ? gpu.uuid : undefined}>
+                {namesOf(same)}
+                {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={() => showEach(true)}>show {same.length}</button>}
+              </th>
+              <td class="faults">{gpu.history || (gpu.slow_now?.some(({ by_gpu: by }) => by) ? "" : <small>no fault</small>)}{gpu.slow_now?.map((slow) => <small key={slow.job} class="slow">in <a href={jobAddress(slow.job)}>{jobTitle(slow)}</a>, {slow.text} since {clock(slow.since, asOf.value)}</small>)}</td>
+              <td class="on">{gpu.ranks.length === 0 ? <small>no rank</small> : byState(gpu.ranks).map(([state, ranks]) => (
+                <span key={state} class="standing-of" data-calm={!isTrouble(state) || undefined}><span class="nowrap"><RankMark state={state} /> {state}</span> <Places ranks={ranks} single={same.length === 1} counted={!isTrouble(state)} /></span>
+              ))}</td>
+              {read && <td class="device">{deviceFacts(...same.map(({ reading }) => reading)) || "–"}{age(same)}</td>}
+            </tr>
+          );
+        })}
+      </Table>
+      {each && <button type="button" class="quiet fold" onClick={() => showEach(false)}>One line for GPUs that are alike</button>}
     </Folded>
   );
 }

@@ -5,13 +5,13 @@ import { get } from "../api/client";
 import type { JobSummary, Trends } from "../api/types";
 import { type Run, type RunRead, usePart, useRun } from "../live/run";
 import { type Line, SHORTEST_SCORE, SHORTEST_SHARE } from "../logic/charts";
-import { alike, alikeThroughout, type Axis, cells, changeMarks, changeWords, type Compared, comparedWords, type Curve, type Curves, curves, differing, directionWords, dividedBy, extent, inside, isPart, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, SECONDS_APART, secondsOf, slowestOver, shownRatio, SLOWEST, slowestDiffers, STEPS_APART, stretches, times } from "../logic/overlay";
+import { alike, alikeThroughout, type Axis, cells, changeMarks, changeWords, type Compared, comparedWords, type Curve, type Curves, curves, differing, directionWords, dividedBy, extent, inside, isPart, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, SECONDS_APART, secondsOf, slowestOver, shownRatio, SLOWEST, slowestDiffers, STEPS_APART, stretches } from "../logic/overlay";
 import { panned, type Range, zoomed } from "../logic/range";
 import { jobAddress } from "../logic/route";
 import { SCORES, score } from "../logic/stragglers";
-import { count, duration, figure, percent, perSecond, plural, speedText, wholeDuration } from "../logic/text";
+import { count, duration, figure, percent, perSecond, plural, speedText, times, wholeDuration } from "../logic/text";
 import { Step } from "./chartrange";
-import { Plot } from "./plot";
+import { Charted } from "./plot";
 import { narrow } from "./preferences";
 import { Reference } from "./reference";
 import { overlay, reference } from "./selection";
@@ -207,16 +207,15 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
   const choose = (range: Range) => typeof range === "object" && "from" in range && setZoom(inside([range.from, range.to], [from, to]));
   const alikes = rows.filter(({ name }) => same.current.includes(name) && !isPart(name));
   const chart = ({ name, lines, title, small, ...how }: Row) => (
-    <section key={name} aria-label={`${title} of both`}>
-      <h2>{title} <small>by {ofSteps ? "step" : "time since the start"}{lines.length === 1 && `, of ${lines[0]!.name} only`}; {small}{name.startsWith(SCORE) && <> <Reference known={scoresOf(whole!)} name={name.slice(SCORE.length)} /></>}</small></h2>
-      <Plot
-        name={title} time={on} lines={lines} height={name === "step" ? HIGH : HEIGHT} incidents={[]} live={false} together={`${job.id} and ${chosen.job}`}
-        range={shown} choose={choose} reset={() => setZoom(null)}
-        across={across} marks={marks} tick={place} apart={ofSteps ? STEPS_APART : SECONDS_APART}
-        rest={rest < 0 ? on.length - 1 : rest} {...how}
-        {...(lines.length === 2 ? { more: (at: number) => ({ name: dividedBy(names), value: times(shownRatio(lines[0]!.values[at], lines[1]!.values[at], how.format)) }) } : {})}
-      />
-    </section>
+    <Charted
+      key={name} title={title} region={`${title} of both`}
+      small={<>by {ofSteps ? "step" : "time since the start"}{lines.length === 1 && `, of ${lines[0]!.name} only`}; {small}{name.startsWith(SCORE) && <> <Reference known={scoresOf(whole!)} name={name.slice(SCORE.length)} /></>}</>}
+      time={on} lines={lines} height={name === "step" ? HIGH : HEIGHT} incidents={[]} live={false} together={`${job.id} and ${chosen.job}`}
+      range={shown} choose={choose} reset={() => setZoom(null)}
+      across={across} marks={marks} tick={place} apart={ofSteps ? STEPS_APART : SECONDS_APART}
+      rest={rest < 0 ? on.length - 1 : rest} {...how}
+      {...(lines.length === 2 ? { more: (at: number) => ({ name: dividedBy(names), value: times(shownRatio(lines[0]!.values[at], lines[1]!.values[at], how.format)) }) } : {})}
+    />
   );
   return (
     <>

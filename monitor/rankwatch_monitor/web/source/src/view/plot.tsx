@@ -181,6 +181,27 @@ export function Plot(props: Plotted) {
   );
 }
 
+interface Headed extends Omit<Plotted, "name"> {
+  title: string;
+  small: ComponentChildren;
+  /** Of the chart and of its section, where they are not the title. */
+  name?: string;
+  region?: string;
+  /** Between the heading and the chart. */
+  children?: ComponentChildren;
+}
+
+/** A chart under its heading. */
+export function Charted({ title, small, name = title, region = title, children, ...plotted }: Headed) {
+  return (
+    <section aria-label={region}>
+      <h2>{title} <small>{small}</small></h2>
+      {children}
+      <Plot name={name} {...plotted} />
+    </section>
+  );
+}
+
 const sentence = (words: string): string => words[0]!.toUpperCase() + words.slice(1);
 
 /** "worst rank; now rank 21": another one at another moment. */

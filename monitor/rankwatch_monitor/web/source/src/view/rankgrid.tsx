@@ -95,12 +95,14 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   const words = (cell: Cell) => cellWords(grid!.look, cell);
   return (
     <section class="grid">
-      <h2>
-        {stale.value !== null ? "Ranks, last known" : "Ranks"} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
-      </h2>
-      {worldSize > EASILY_FOUND && <Finder job={watch.id} places={{ worldSize, hosts, states: stateCounts }} />}
-      <LookChoice looks={bytes} />
-      <GroupChoice dimensions={extras.coordinates.value} />
+      <header>
+        <h2>
+          {stale.value !== null ? "Ranks, last known" : "Ranks"} <small>{worldSize > 0 && `${count(worldSize)} ${coordinates ? `in ${plural(groups.length, `${dimension} group`)}` : `on ${groups[0]?.host === "" ? "unknown nodes" : plural(groups.length, "node")}`}`}</small>
+        </h2>
+        {worldSize > EASILY_FOUND && <Finder job={watch.id} places={{ worldSize, hosts, states: stateCounts }} />}
+        <LookChoice looks={bytes} />
+        <GroupChoice dimensions={extras.coordinates.value} />
+      </header>
       <div class="legend" role="group" aria-label={LEGEND[grid?.look ?? "state"]}>
         {present.map((state) => (
           <button key={state} type="button" aria-pressed={filter === state} onClick={() => (only.value = filter === state ? null : state)}>

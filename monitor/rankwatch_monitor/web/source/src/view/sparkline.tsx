@@ -1,9 +1,9 @@
 // The speed of a job over the last hours, beside its figures in the list of jobs.
 
 import { useMemo } from "preact/hooks";
-import type { JobSummary } from "../api/types";
+import type { JobSummary, Sparklines } from "../api/types";
 import { bytesOf } from "../live/grid";
-import { HEIGHT, path, type Sparklines, WIDTH } from "../logic/sparkline";
+import { HEIGHT, path, WIDTH } from "../logic/sparkline";
 import { rate, wholeDuration } from "../logic/text";
 
 export function Sparkline({ job, of }: { job: JobSummary; of: Sparklines | null }) {

@@ -5,8 +5,7 @@ import type { StackFrame, Incident, IncidentDetail, StackGroup } from "../api/ty
 import { asOf } from "../api/connection";
 import { culpritLabel, withoutStack } from "../logic/export";
 import { sharedOuter, shortFile } from "../logic/frames";
-import { capturedWords, withoutStacks, withoutTraceback } from "../logic/incidents";
-import { blame } from "../logic/incidents";
+import { blame, capturedWords, withoutStacks, withoutTraceback } from "../logic/incidents";
 import { count, plural, runs } from "../logic/text";
 import { RankLogs } from "./ranklogs";
 

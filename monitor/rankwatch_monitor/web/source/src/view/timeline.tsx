@@ -1,11 +1,11 @@
 // The tab "Section timeline": sections of chosen ranks in their last sampled steps.
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { get, Problem } from "../api/client";
 import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
-import { poll } from "../live/poll";
+import { usePolled } from "../live/poll";
 import { blame } from "../logic/incidents";
 import { absence, choiceWords, lanes, type Lanes, led, measuredSteps, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
 import { PARTS, sectionTone } from "../logic/parts";
@@ -16,6 +16,7 @@ import { Run } from "./copy";
 import { LaneField } from "./lanefield";
 import { narrow } from "./preferences";
 import { selected } from "./selection";
+import { Table } from "./table";
 
 const EVERY_MS = 3000;
 const SHOWN_RANKS = 8;
@@ -211,67 +212,56 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
         Time per step by section{" "}
         <small>{Number.isFinite(least) ? "what each works itself, without the time in collectives" : "without what is nested in it; time in collectives is not known, and included"}</small>
       </h3>
-      <div class="scroll" role="region" aria-label="Time per step by section" tabIndex={0}>
-        <table>
-          <thead>
-            <tr>
-              <th scope="col" class="number">Rank</th>
-              {!narrow.value && <th scope="col">Node</th>}
-              {Number.isFinite(least) && <th scope="col" class="number" title="Of the step what is not in collectives">Works</th>}
-              {Number.isFinite(least) && <th scope="col" class="number in-collectives" title="While nothing was computed; of the steps in which it was measured">In {narrow.value ? "collec\u00adtives" : "collectives"} <small>(waiting)</small></th>}
-              {sections.map((section) => <th key={section} scope="col" class="number code">{timeline.sections[section]}{rests.has(section) && <small> rest</small>}</th>)}
-            </tr>
-          </thead>
-          <tbody>
-            {timeline.ranks.map((lane, i) => {
-              const node = <>{lane.host || "–"}{blamed.has(lane.rank) && <small class="mark">{blamed.get(lane.rank)}</small>}</>;
-              return <tr key={lane.rank} aria-selected={selected.value === lane.rank} onClick={() => (selected.value = lane.rank)}>
-                <th scope="row" class="number">{lane.rank}{narrow.value && <small>{node}</small>}</th>
-                {!narrow.value && <td>{node}</td>}
-                {Number.isFinite(least) && <td class="number force">{duration(works[i])}</td>}
-                {Number.isFinite(least) && (
-                  <td class="number">
-                    {duration(waits[i])}
-                    {waits[i] !== null && waits[i]! - least > 0.0005 && <small> ({duration(waits[i]! - least)}{!narrow.value && " waiting"})</small>}
-                  </td>
-                )}
-                {seconds[i]!.map((each, j) => {
-                  const more = longer[i]![j]!;
-                  return (
-                    <td key={sections[j]} class={more === null ? "number" : "number longer"}>
-                      {duration(each)}
-                      {more !== null && <small> {narrow.value ? `+${duration(more)}` : `(${duration(more)} more)`}</small>}
-                    </td>
-                  );
-                })}
-              </tr>;
+      <Table name="Time per step by section" heads={[
+        ["Rank", "number"], !narrow.value && "Node",
+        Number.isFinite(least) && ["Works", "number", "Of the step what is not in collectives"],
+        Number.isFinite(least) && [<>In {narrow.value ? "collec\u00adtives" : "collectives"} <small>(waiting)</small></>, "number in-collectives", "While nothing was computed; of the steps in which it was measured"],
+        ...sections.map((section) => [<>{timeline.sections[section]}{rests.has(section) && <small> rest</small>}</>, "number code"] as const),
+      ]}>
+        {timeline.ranks.map((lane, i) => {
+          const node = <>{lane.host || "–"}{blamed.has(lane.rank) && <small class="mark">{blamed.get(lane.rank)}</small>}</>;
+          return <tr key={lane.rank} aria-selected={selected.value === lane.rank} onClick={() => (selected.value = lane.rank)}>
+            <th scope="row" class="number">{lane.rank}{narrow.value && <small>{node}</small>}</th>
+            {!narrow.value && <td>{node}</td>}
+            {Number.isFinite(least) && <td class="number force">{duration(works[i])}</td>}
+            {Number.isFinite(least) && (
+              <td class="number">
+                {duration(waits[i])}
+                {waits[i] !== null && waits[i]! - least > 0.0005 && <small> ({duration(waits[i]! - least)}{!narrow.value && " waiting"})</small>}
+              </td>
+            )}
+            {seconds[i]!.map((each, j) => {
+              const more = longer[i]![j]!;
+              return (
+                <td key={sections[j]} class={more === null ? "number" : "number longer"}>
+                  {duration(each)}
+                  {more !== null && <small> {narrow.value ? `+${duration(more)}` : `(${duration(more)} more)`}</small>}
+                </td>
+              );
             })}
-          </tbody>
-        </table>
-      </div>
+          </tr>;
+        })}
+      </Table>
     </>
   );
 }
 
 function useTimeline(job: string, ranks: string, last: number, until: number | null, wanted: boolean | null) {
-  const [answer, take] = useState<{ timeline: SectionTimeline | null; problem: string | null }>({ timeline: null, problem: null });
-  useEffect(
-    () =>
-      poll(EVERY_MS, async (ended) => {
-        if (ranks === "") return;
-        const read = (steps: string) => get<SectionTimeline>(`/jobs/${encodeURIComponent(job)}/timeline?ranks=${encodeURIComponent(ranks)}&${steps}`, ended);
-        try {
-          let timeline = await read(`last=${last}`);
-          const profiled = onlyMeasured(wanted, timeline);
-          const steps = profiled ? timeline.profiled : timeline.sampled;
-          const end = until === null ? (profiled ? steps.length - 1 : -1) : steps.indexOf(until);
-          if (end >= 0) timeline = await read(`steps=${steps.slice(Math.max(0, end + 1 - last), end + 1).join(",")}`);
-          take({ timeline, problem: null });
-        } catch (problem) {
-          if (problem instanceof Problem) take({ timeline: null, problem: problem.message });
-        }
-      }),
-    [job, ranks, last, until, wanted],
-  );
-  return answer;
+  return usePolled(EVERY_MS, async (ended) => {
+    if (ranks === "") return NONE;
+    const read = (steps: string) => get<SectionTimeline>(`/jobs/${encodeURIComponent(job)}/timeline?ranks=${encodeURIComponent(ranks)}&${steps}`, ended);
+    try {
+      let timeline = await read(`last=${last}`);
+      const profiled = onlyMeasured(wanted, timeline);
+      const steps = profiled ? timeline.profiled : timeline.sampled;
+      const end = until === null ? (profiled ? steps.length - 1 : -1) : steps.indexOf(until);
+      if (end >= 0) timeline = await read(`steps=${steps.slice(Math.max(0, end + 1 - last), end + 1).join(",")}`);
+      return { timeline, problem: null };
+    } catch (problem) {
+      if (problem instanceof Problem) return { timeline: null, problem: problem.message };
+      throw problem;
+    }
+  }, [job, ranks, last, until, wanted]) ?? NONE;
 }
+
+const NONE = { timeline: null, problem: null };

@@ -5,7 +5,7 @@ import type { ComponentChildren } from "preact";
 import type { Advice, Incident, IncidentDetail, JobSummary, Launcher, Performance, Step } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
 import { shortFile } from "../logic/frames";
-import { attempts, classes, culpritRanks, blame, hosts, isFormer, wasTaken } from "../logic/incidents";
+import { attempts, blame, classes, culpritRanks, hosts, isFormer, lastLines, wasTaken } from "../logic/incidents";
 import { costOf, over, phases } from "../logic/phases";
 import { orderOf } from "../logic/nextaction";
 import { remaining } from "../logic/policy";
@@ -53,15 +53,18 @@ export function VerdictBand({ job, incident, detail, incidents, slow, launchers,
       {head}
       {known && <Row parts={rowOf(job, asOf.value)} />}
       {known && advice !== null && <ToDo job={job} advice={advice} step={steps[0]} launchers={launchers} />}
-      {failed && <PostMortem job={job} incident={incident} beside={beside} incidents={incidents} stated={steps.length < 2} />}
-      <Folded name="why" title="Why we think so">
-        {incident !== null && <Reasons incident={incident} ofHost={incident.of_host ?? detail.value?.of_host} />}
-        <Facts kind="answers" facts={[...(incident === null ? [] : answers(job, incident)), ...(slow === null ? [] : slowFacts(slow, asOf.value)), ...silence(job)]} />
-        {incident !== null && <PhaseBar phases={phases(incident, asOf.value)} />}
-        {known && advice !== null && <Further job={job} advice={advice} steps={steps.slice(advice.waits ? 0 : 1, failed ? -1 : undefined)} launchers={launchers} />}
-        {incident !== null && <Evidence job={job} incident={incident} detail={detail} />}
-      </Folded>
-      <Share job={job} incident={incident} detail={detail} />
+      {failed && <PostMortem job={job} incident={incident} beside={beside} incidents={incidents} />}
+      <div class="folds">
+        {failed && <Again job={job} stated={steps.length < 2} />}
+        <Folded name="why" title="Why we think so">
+          {incident !== null && <Reasons incident={incident} ofHost={incident.of_host ?? detail.value?.of_host} />}
+          <Facts kind="answers" facts={[...(incident === null ? [] : answers(job, incident)), ...(slow === null ? [] : slowFacts(slow, asOf.value)), ...silence(job)]} />
+          {incident !== null && <PhaseBar phases={phases(incident, asOf.value)} />}
+          {known && advice !== null && <Further job={job} advice={advice} steps={steps.slice(advice.waits ? 0 : 1, failed ? -1 : undefined)} launchers={launchers} />}
+          {incident !== null && <Evidence job={job} incident={incident} detail={detail} />}
+        </Folded>
+        <Share job={job} incident={incident} detail={detail} />
+      </div>
     </section>
   );
 }
@@ -79,13 +82,15 @@ export function PastIncident({ job, incident, detail }: { job: JobSummary; incid
       <Row parts={row} />
       {outcome !== "" && <p class="outcome">{outcome}</p>}
       <p class="ways"><a href={jobAddress(job.id)}>Show the job as it is now</a></p>
-      <Folded name="why" title="Why we think so" open>
-        <Reasons incident={incident} ofHost={detail.value?.of_host} />
-        <Facts kind="answers" facts={answers(job, incident)} />
-        <PhaseBar phases={phases(incident, asOf.value)} />
-        <Evidence job={job} incident={incident} detail={detail} />
-      </Folded>
-      <Share job={job} incident={incident} detail={detail} />
+      <div class="folds">
+        <Folded name="why" title="Why we think so" open>
+          <Reasons incident={incident} ofHost={detail.value?.of_host} />
+          <Facts kind="answers" facts={answers(job, incident)} />
+          <PhaseBar phases={phases(incident, asOf.value)} />
+          <Evidence job={job} incident={incident} detail={detail} />
+        </Folded>
+        <Share job={job} incident={incident} detail={detail} />
+      </div>
     </section>
   );
 }
@@ -146,8 +151,6 @@ function Offer({ job, order, launchers, go, condition, loses }: { job: JobSummar
   );
 }
 
-const LAST_LINES = 8;
-
 const isBlamed = (incident: Incident | null, rank: number) => incident?.culprits.some((each) => each.rank === rank) ?? false;
 
 /** The log of the culprit, and that of the first victim. */
@@ -156,10 +159,9 @@ function logsBeside(incident: Incident | null, detail: IncidentDetail | null): I
   return [logs.find(({ rank }) => isBlamed(incident, rank)), logs.find(({ rank }) => !isBlamed(incident, rank))].filter((each) => each !== undefined);
 }
 
-/** How a job failed: the last lines of two ranks, its attempts, and how it is launched again. `stated`: what to do before that is above. */
-function PostMortem({ job, incident, beside, incidents, stated }: { job: JobSummary; incident: Incident | null; beside: IncidentDetail["logs"]; incidents: readonly Incident[]; stated: boolean }) {
-  const all = attempts(job, incidents);
-  const steps = job.advice?.steps ?? [], again = steps.at(-1);
+/** How a job failed: the last lines of two ranks, and its attempts. */
+function PostMortem({ job, incident, beside, incidents }: { job: JobSummary; incident: Incident | null; beside: IncidentDetail["logs"]; incidents: readonly Incident[] }) {
+  const steps = job.advice?.steps ?? [];
   return (
     <div class="post-mortem">
       {beside.length > 0 && (
@@ -167,23 +169,31 @@ function PostMortem({ job, incident, beside, incidents, stated }: { job: JobSumm
           {beside.map(({ rank, title, lines }) => (
             <figure key={rank}>
               <figcaption>{title}{!isBlamed(incident, rank) && ", which followed"}</figcaption>
-              <pre tabIndex={0}>{lines.slice(-LAST_LINES).join("\n")}</pre>
               {steps.map((each) => each.reads === rank && each.command !== "" && <Folded key={each.text} name="whole-log" title="Whole log"><Run {...each} /></Folded>)}
+              <pre tabIndex={0}>{lastLines(lines).join("\n")}</pre>
             </figure>
           ))}
         </div>
       )}
       <p class="attempts">
-        {all.map(({ attempt, step, id, label }) => <a key={attempt} {...(id === null ? {} : { href: incidentAddress(job.id, id) })} title={label}>attempt {attempt} <b>✕</b>{step !== null && <small> after step {count(step)}</small>}</a>)}
-        {job.no_restart !== "" && <span>no restart: {job.no_restart}</span>}
+        {attempts(job, incidents).map(({ attempt, step, id, label }) => <a key={attempt} {...(id === null ? {} : { href: incidentAddress(job.id, id) })} title={label}>attempt {attempt} <b>✕</b>{step !== null && <small> after step {count(step)}</small>}</a>)}
+        {job.no_restart !== "" && <span>no restart: {job.no_restart.split(OPTION).map((part, i) => (i % 2 === 0 ? part : <span class="nowrap">{part}</span>))}</span>}
       </p>
-      {again && (
-        <Folded name="again" title="Launch again">
-          {job.restart_loses !== "" && <p>Another launch {job.restart_loses}.</p>}
-          {stated ? again.command !== "" && <Run {...again} /> : <OneStep step={again} />}
-        </Folded>
-      )}
     </div>
+  );
+}
+
+/** An option of a command, which does not break at its hyphens. */
+const OPTION = /(\(?--[\w-]+\)?)/;
+
+/** How a failed job is launched again. `stated`: what to do before that is above. */
+function Again({ job, stated }: { job: JobSummary; stated: boolean }) {
+  const again = job.advice?.steps.at(-1);
+  return again && (
+    <Folded name="again" title="Launch again">
+      {job.restart_loses !== "" && <p>Another launch {job.restart_loses}.</p>}
+      {stated ? again.command !== "" && <Run {...again} /> : <OneStep step={again} />}
+    </Folded>
   );
 }
 
@@ -213,7 +223,7 @@ function answers(job: JobSummary, incident: Incident): Fact[] {
   const passed = elapsed === null ? "" : `${duration(elapsed)} when detected${limit === null ? "" : `, ${[words(incident.limit_source ?? ""), "limit", limitText(limit)].filter(Boolean).join(" ")}`}`;
   const where = place === null ? [] : [{
     label: "Where", value: <span class="code">{place.function || place.section}</span>,
-    note: <>{place.function !== "" && <><span class="code">{shortFile(place.file)}:{place.line}</span>{place.section && <>, section <span class="code">{place.section}</span></>} </>}{passed}</>,
+    note: <>{place.function !== "" && <><span class="code">{shortFile(place.file)}:{place.line}</span>{place.section && <>, section <span class="code">{place.section}</span></>}</>}{place.function !== "" && passed !== "" && ", "}{passed}</>,
   }];
   const taken = wasTaken(incident, job.ended_at) ? "Action taken" : incident.closed_at === null ? "Planned action" : "Action not taken";
   return [
