@@ -1,13 +1,12 @@
 // Slow ranks with cause and cost.
 
-import { useState } from "preact/hooks";
 import type { Performance, Straggler } from "../api/types";
 import { asOf } from "../api/connection";
 import { foundBy, score, slowIn } from "../logic/stragglers";
 import { ago, clock, count, gpuTime, ofStep, wholePercent, words } from "../logic/text";
 import { NodeLink } from "./placelinks";
 import { selected } from "./selection";
-import { Table } from "./table";
+import { Table, useFew } from "./table";
 
 const FEW = 8;
 
@@ -37,8 +36,7 @@ interface Rows {
 }
 
 function Rows({ name, rows, total, over = false }: Rows) {
-  const [all, showAll] = useState(false);
-  const visible = all ? rows : rows.slice(0, FEW);
+  const [visible, more] = useFew(rows, FEW, rows.length === total ? "all" : "the first");
   const known = visible.some((each) => each.own != null);
   const scored = visible.some((each) => each.score != null);
   return (
@@ -67,14 +65,7 @@ function Rows({ name, rows, total, over = false }: Rows) {
         ))}
       </Table>
       {visible.length < total && (
-        <p class="more">
-          {count(visible.length)} of {count(total)}
-          {visible.length < rows.length && (
-            <button type="button" class="quiet" onClick={() => showAll(true)}>
-              Show {rows.length === total ? "all" : "the first"} {count(rows.length)}
-            </button>
-          )}
-        </p>
+        <p class="more">{count(visible.length)} of {count(total)} {more}</p>
       )}
     </>
   );

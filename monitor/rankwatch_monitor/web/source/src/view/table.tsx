@@ -20,9 +20,9 @@ export function Table({ name, heads, children }: { name: string; heads: readonly
   );
 }
 
-/** The first rows, and a button for all. */
-export function useFew<T>(rows: readonly T[], few: number): [readonly T[], ComponentChildren] {
+/** The first rows, and a button for all that there are here. */
+export function useFew<T>(rows: readonly T[], few: number, which = "all"): [readonly T[], ComponentChildren] {
   const [all, showAll] = useState(false);
   if (all || rows.length <= few) return [rows, null];
-  return [rows.slice(0, few), <button type="button" class="quiet" onClick={() => showAll(true)}>Show all {rows.length}</button>];
+  return [rows.slice(0, few), <button type="button" class="quiet" onClick={() => showAll(true)}>Show {which} {rows.length}</button>];
 }
