@@ -85,7 +85,6 @@ def detail(incident: Incident, *, beside_fields: bool = False) -> str:
     """What the reason states beyond the title: how it was detected, what follows; empty: nothing.
 
     Args:
-        incident: the incident.
         beside_fields: time, limit and elapsed seconds stand beside it, and are not stated again.
     """
     line, found = _line(incident, LONGEST_TITLE), incident.found
@@ -116,12 +115,7 @@ def _subject_of(culprit: Culprit) -> str:
 
 
 def of_job(incident: Incident | None, reason: str) -> str:
-    """The state of a job in at most :data:`LONGEST` characters; empty while it simply runs.
-
-    Args:
-        incident: the open one.
-        reason: of the job's state.
-    """
+    """The state of a job in at most :data:`LONGEST` characters; empty while it simply runs."""
     return headline(incident) if incident is not None else _clauses(capital(reason.rstrip(".")))
 
 
