@@ -127,7 +127,8 @@ def _headline(job: Job, state: JobState, reason: str, quiet: QuietHost | None) -
     if state is JobState.LOST:  # what was found before is no news of its ranks
         return headline.of_job(None, reason)
     if job.ended is not None and job.open_incident is None:
-        return headline.of_job(None, ended.cause(job))
+        failed = ended.last_incident(job, job.ended) if state is JobState.FAILED else None
+        return headline.of_job(failed, ended.cause(job))
     if job.open_incident is None and (stragglers := job.performance.open_stragglers):
         return slow_headline(stragglers[0], throttle_of(job, stragglers[0]))
     return headline.of_job(job.open_incident, reason)
