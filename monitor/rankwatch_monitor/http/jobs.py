@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
 from rankwatch_monitor.core.views import (
     communication,
@@ -79,9 +80,9 @@ async def _ranks_of_large(job: Job, now: float, one_slice: asyncio.Lock) -> Asyn
     yield b"]}"
 
 
-def job_routes(monitor: Monitor) -> APIRouter:
+def job_routes(routes: APIRouter, monitor: Monitor) -> None:
     """``GET /jobs`` and what is below it."""
-    routes = APIRouter(tags=["jobs"])
+    routes.tags = ["jobs"]
     one_slice, one_archive = asyncio.Lock(), asyncio.Lock()
 
     @routes.get("/jobs", summary="All jobs, the newest first")
@@ -125,7 +126,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
             "nodes": job_view.launchers(job, now),
             "vitals": vitals(job),
             "account": clauses(job, now),
-            "unsaved_log": None if (log := unsaved_log(job, now)) is None else log.to_json(),
+            "unsaved_log": None if (log := unsaved_log(job, now)) is None else copied(responses.Place, log),
             "sections": {
                 name: {"finished": observed.count, "longest": observed.longest, "first": observed.first}
                 for name, observed in sorted(job.durations.sections.items())
@@ -183,8 +184,7 @@ def job_routes(monitor: Monitor) -> APIRouter:
             "flight_dumps": flight_dumps.shown(job, incident),
             "nccl": nccl_answers.shown(incident),
             "collectives": [
-                cast("responses.GroupProgress", {**f._asdict(), "ranks": list(f.ranks)})
-                for f in incident.stacks.group_progress()[:PROGRESS_SHOWN]
+                copied(responses.GroupProgress, each) for each in incident.stacks.group_progress()[:PROGRESS_SHOWN]
             ],
         }
 
@@ -205,8 +205,6 @@ def job_routes(monitor: Monitor) -> APIRouter:
         named = {"Content-Disposition": 'attachment; filename="flight-recorder.zip"'}
         return Response(found, media_type="application/zip", headers=named)
 
-    return routes
-
 
 def encoded_sparklines(found: Iterable[tuple[str, Sparkline]], now: float) -> responses.Sparklines:
     """The shape of each job that had a speed in that time: the largest mean, and shares of it as bytes."""
@@ -220,9 +218,9 @@ def encoded_sparklines(found: Iterable[tuple[str, Sparkline]], now: float) -> re
     }
 
 
-def score_routes(monitor: Monitor) -> APIRouter:
+def score_routes(routes: APIRouter, monitor: Monitor) -> None:
     """The scores of a job's ranks and its stragglers, which ranks read to log them."""
-    routes = APIRouter(tags=["jobs"])
+    routes.tags = ["jobs"]
 
     @routes.get(
         "/jobs/{job_id}/scores",
@@ -244,5 +242,3 @@ def score_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/jobs/{job_id}/stragglers", summary="Open stragglers, then those that ended")
     async def stragglers(job_id: str) -> responses.Stragglers:
         return {"stragglers": rankings.shown_stragglers(rankings.stragglers(monitor.job(job_id)))}
-
-    return routes
