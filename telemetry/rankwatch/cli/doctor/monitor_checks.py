@@ -7,7 +7,6 @@ not exist.
 from __future__ import annotations
 
 import http.client
-import json
 import time
 import urllib.error
 import urllib.request
@@ -20,12 +19,15 @@ import rankwatch
 from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 from rankwatch.cli.formatting import duration
 from rankwatch.contract import env, semconv
+from rankwatch.contract.text import decoded
 from rankwatch.export.transport import OtlpClient, SendStatus
 from rankwatch.monitor_client import MonitorClient, MonitorError, ahead_of, is_loopback, opener
 from rankwatch.settings import load
 
 TIMEOUT: Final = 5.0
 """Seconds per request."""
+LARGEST_ANSWER: Final = 8 << 20
+"""Bytes that are read of an answer: what listens there may be any user's, and send gigabytes within the time."""
 CLOCKS_APART: Final = 3.0
 """Seconds: a server's Date has whole seconds, and uvicorn updates it once per second."""
 PROBE_JOB: Final = "no-such-job-rankwatch-doctor-asks"
@@ -46,7 +48,7 @@ class Response:
     def json(self) -> Any:
         """The body as JSON; None if it is not JSON."""
         try:
-            return json.loads(self.body)
+            return decoded(self.body)
         except ValueError:
             return None
 
@@ -191,11 +193,13 @@ def _request(
             url.rstrip("/") + path, body, headers | ({"Content-Type": kind} if body is not None else {}), method=method
         )
         with opener(url).open(request, timeout=TIMEOUT) as answer:
-            content = answer.read()
+            content = answer.read(LARGEST_ANSWER)
             return Response(answer.status, content, _lower(answer.headers), asked=(before + time.time()) / 2)
     except urllib.error.HTTPError as error:
         with error:
-            return Response(error.code, error.read(), _lower(error.headers), asked=(before + time.time()) / 2)
+            return Response(
+                error.code, error.read(LARGEST_ANSWER), _lower(error.headers), asked=(before + time.time()) / 2
+            )
     except (OSError, ValueError, http.client.HTTPException) as error:
         return Response(0, words=str(getattr(error, "reason", None) or error))
 
