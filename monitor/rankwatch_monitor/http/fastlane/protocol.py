@@ -78,8 +78,8 @@ class FastLaneProtocol(BoundedProtocol):
         self._lane: FastLane | None = None
         self._request: PendingRequest | None = None
         self._waiting = self._polling = False
-        """A complete request waits for its response, or received bytes for their turn; it is a long poll, which may take
-        long."""
+        """A complete request waits for its response, or received bytes wait for their turn; it is a long poll, which
+        may take long."""
         self._reading = False
         """Received bytes are being processed: those behind a response need not be taken up again."""
         self._pipelined = b""
