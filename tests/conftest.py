@@ -12,6 +12,8 @@ import pytest
 
 try:
     from hypothesis import settings
+
+    import support.type_adapters  # noqa: F401
 except ImportError:  # the few tests of scripts/matrix.py need none
     pass
 else:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from fastapi import APIRouter, Depends, FastAPI
@@ -46,7 +47,7 @@ COMPRESSED_FROM = 16_384
 """Bytes of an answer from which it is compressed. OTLP never gets there, and streams compress themselves."""
 
 
-_READ_ROUTES: Final[tuple[Callable[[Monitor], APIRouter], ...]] = (
+_READ_ROUTES: Final[tuple[Callable[[APIRouter, Monitor], None], ...]] = (
     *(job_routes, policy_routes, stream_routes, why_routes),
     *(timeline_routes, grid_routes, node_routes, log_routes),
 )
@@ -97,7 +98,6 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
     def may_control(headers: Mapping[str, str]) -> bool:
         return refusal(tokens, Scope.CONTROL, headers) is None
 
-    api = semconv.API_PREFIX
     otlp = _otlp(monitor, tokens, origins)
     app.state.otlp = otlp
     app.include_router(otlp.router)
@@ -112,25 +112,42 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         admission=bodies,
         refuse_evidence=monitor.refuse_evidence,
     )
-    app.include_router(session_routes(tokens, sessions, monitor.counters), prefix=api)
-    for routes in (launcher_routes(monitor, audit, may_control), answer_routes(monitor)):
-        app.include_router(routes, prefix=api, dependencies=behind(Scope.INGEST, contact=True))
-    for made in _READ_ROUTES:
-        app.include_router(made(monitor), prefix=api, dependencies=behind(Scope.READ))
-    app.include_router(code_routes(sessions), prefix=api, dependencies=behind(Scope.READ))
+
+    add = partial(_add, app)
+    reads, orders = behind(Scope.READ), behind(Scope.CONTROL)
+    ingests = behind(Scope.INGEST, contact=True)
+    add(session_routes, tokens, sessions, monitor.counters)
+    add(launcher_routes, monitor, audit, may_control, behind=ingests)
+    add(answer_routes, monitor, behind=ingests)
+    for make in _READ_ROUTES:
+        add(make, monitor, behind=reads)
+    add(code_routes, sessions, behind=reads)
     # Ranks log the scores of their job, and have a token that may ingest.
-    app.include_router(score_routes(monitor), prefix=api, dependencies=behind(Scope.READ, also=Scope.INGEST))
-    for routes in (control_routes(monitor, audit), token_routes(registry, tokens, audit)):
-        app.include_router(routes, prefix=api, dependencies=behind(Scope.CONTROL))
+    add(score_routes, monitor, behind=behind(Scope.READ, also=Scope.INGEST))
+    add(control_routes, monitor, audit, behind=orders)
+    add(token_routes, registry, tokens, audit, behind=orders)
     # A record is opened by its owner, and no token of its monitor may control.
     of_record = Scope.READ if monitor.read_only else None
-    app.include_router(audit_routes(audit), prefix=api, dependencies=behind(Scope.CONTROL, also=of_record))
+    add(audit_routes, audit, behind=behind(Scope.CONTROL, also=of_record))
 
-    app.include_router(metrics_routes(monitor), dependencies=behind(Scope.READ))
-    app.include_router(probe_routes(monitor, loops))
+    add(metrics_routes, monitor, under="", behind=reads)
+    add(probe_routes, monitor, loops, under="")
     web.mount(app)
     mount_manual(app)
     return app
+
+
+def _add(
+    app: FastAPI,
+    make: Callable[..., None],
+    *given: object,
+    under: str = semconv.API_PREFIX,
+    behind: Sequence[DependsOn] = (),
+) -> None:
+    """Add routes; of an included router FastAPI would make each twice, the second time within the first request."""
+    made = APIRouter(prefix=under, dependencies=behind)
+    make(made, *given)
+    app.router.routes += made.routes
 
 
 def _access(monitor: Monitor, given: TokenSource) -> tuple[TokenRegistry, AllTokens, Sessions]:

@@ -66,7 +66,7 @@ def test_the_monitor_that_run_brings_along(training: Training, tmp_path: Path) -
         "the page's address",
         lambda: re.search(r"watching \S+: (http://127\.0\.0\.1:\d+)/j/", launcher.printed()),
     )[1]
-    assert "<title>" in httpx.get(page, trust_env=False).text
+    assert "<title>" in httpx.get(page, trust_env=False, timeout=30).text
     monitors = training.state / "rankwatch" / "monitors"
     [file] = training.until("the monitor is known", lambda: [*monitors.glob("*.json")])
     own = json.loads(file.read_text())

@@ -38,7 +38,7 @@ TORCH: Final = (
     *("torch", "torch.distributed", "torch.distributed.run"),
     *("opentelemetry.sdk.metrics.export", "opentelemetry.exporter.otlp.proto.common.metrics_encoder"),
 )
-MONITOR: Final = ("rankwatch_monitor.cli",)
+MONITOR: Final = ("rankwatch_monitor.cli", "support.made_before")
 
 PR_SET_CHILD_SUBREAPER: Final = 36
 REQUEST_BYTES: Final = 1 << 17
@@ -186,9 +186,10 @@ def _request(command: Sequence[str], env: Mapping[str, str], cwd: str, *, sessio
 def main() -> None:
     """Import what the command line names, then fork a process for each request that comes by the descriptor in it."""
     requests = socket.socket(fileno=int(sys.argv[1]))
-    sys.path.remove(TESTS)
+    sys.path.append(sys.path.pop(sys.path.index(TESTS)))
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    sys.path.remove(TESTS)
     sys.path[0] = ""
     serve(requests)
 

@@ -50,6 +50,9 @@ WAITING = [
 ]
 STUCK = [{"function": "read_shard", "file": "/srv/ada/data.py", "line": 41, "of_script": True}]
 
+CLOCK = r"(?:\d\d:\d\d:\d\d|\d+ \w+ \d\d:\d\d)"
+"""A time of day on the page; one of yesterday has its date."""
+
 
 @dataclass
 class Script:

@@ -18,7 +18,7 @@ from support.browser import box_of, fits
 from support.waiting import wait_for
 from web import scripted_history as past
 from web.scene_monitor import serving_scenes
-from web.scripted_monitor import Script
+from web.scripted_monitor import CLOCK, Script
 from web.slow_scenes import account
 
 pytestmark = pytest.mark.skipif(
@@ -237,7 +237,7 @@ def test_the_speed_on_the_first_screen_has_the_flag_of_a_change(page: Page, moni
     script.slow_since["j"] = 1200
     opened(page, f"{monitor_url}/#/jobs/j")
     speed = page.locator(".course .chart").first
-    expect(speed).to_have_attribute("aria-label", re.compile(r"^Speed: .* Change at \d\d:\d\d:\d\d\.$"))
+    expect(speed).to_have_attribute("aria-label", re.compile(rf"^Speed: .* Change at {CLOCK}\.$"))
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts")
     expect(page.locator(".charts .chart").first).to_have_attribute("aria-label", re.compile(r"Change at [\d:]+\.$"))
 
@@ -334,7 +334,7 @@ def test_a_change_has_its_flag_in_every_chart_and_its_explanation_stands_above_t
     charts = page.locator(".charts section .chart")
     expect(charts).to_have_count(5)
     for chart in charts.all():
-        expect(chart).to_have_attribute("aria-label", re.compile(r" Change at \d\d:\d\d:\d\d\.$"))
+        expect(chart).to_have_attribute("aria-label", re.compile(rf" Change at {CLOCK}\.$"))
     steps = page.get_by_role("region", name="Step time")
     expect(steps.locator(".plotted + .explanation + .key")).to_be_visible()
 
@@ -460,7 +460,7 @@ def test_of_a_lost_job_nothing_is_known_after_its_last_message(
         return data.filter((each, i) => i % 4 === 3 && each > 0).length / (width * height);
     }"""
     for chart in charts.all():
-        expect(chart).to_have_attribute("aria-label", re.compile(r" Nothing received since \d\d:\d\d:\d\d\.$"))
+        expect(chart).to_have_attribute("aria-label", re.compile(rf" Nothing received since {CLOCK}\.$"))
         wait_for(lambda chart=chart: chart.evaluate(hatched) > 0.1, "more than the lines of the axis")
 
 

@@ -16,7 +16,7 @@ from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.web import static_folder
 from support.browser import box_of
 from support.waiting import wait_for
-from web.scripted_monitor import Script
+from web.scripted_monitor import CLOCK, Script
 from web.staged import stage
 
 pytestmark = pytest.mark.skipif(
@@ -149,7 +149,7 @@ def test_a_slow_rank_on_a_gpu_and_the_age_of_its_reading_are_shown(
     page.goto(f"{monitor_url}/#/nodes/host-1")
     row = page.get_by_role("region", name="GPUs of host-1").locator("tr", has_text="GPU 1")
     expect(row.locator(".faults")).to_have_text(
-        re.compile(r"^no faultin one, rank 3 is slow in its input \(not the GPU\) since \d\d:\d\d:\d\d$")
+        re.compile(rf"^no faultin one, rank 3 is slow in its input \(not the GPU\) since {CLOCK}$")
     )
     expect(row.locator(".device")).to_have_text(re.compile("^60.°C, 1.min ago$"))
 

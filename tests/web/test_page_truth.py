@@ -15,13 +15,13 @@ from playwright.sync_api import Page, expect
 from rankwatch_monitor.web import static_folder
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import rank_report
-from web.scripted_monitor import Script, serving
+from web.scripted_monitor import CLOCK, Script, serving
 
 pytestmark = pytest.mark.skipif(
     not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
 )
 
-UNKNOWN = re.compile(r"Unknown since \d\d:\d\d:\d\d")
+UNKNOWN = re.compile(f"Unknown since {CLOCK}")
 
 
 def opened(page: Page, url: str, job: str = "j") -> None:
@@ -38,7 +38,7 @@ def test_a_frozen_monitor_is_shown_and_no_figure_stays(page: Page, monitor_url: 
     script.frozen = True
     expect(page.locator(".pulse")).to_have_text(UNKNOWN)
     expect(page.get_by_role("alert")).to_contain_text("No connection to the monitor for")
-    expect(page.locator(".details .facts")).to_contain_text(re.compile(r"Speedunknownsince \d\d:\d\d:\d\d"))
+    expect(page.locator(".details .facts")).to_contain_text(re.compile(f"Speedunknownsince {CLOCK}"))
     expect(page.locator(".details .facts")).not_to_contain_text("3.20")
     expect(page.get_by_text(re.compile(r"^Unknown since .* Before: All 4 ranks make progress"))).to_be_visible()
     expect(page).to_have_title("unknown: j-name · Rankwatch")

@@ -33,9 +33,9 @@ class Coloring(StrEnum):
     TEMPERATURE = "temperature"
 
 
-def grid_routes(monitor: Monitor) -> APIRouter:
+def grid_routes(routes: APIRouter, monitor: Monitor) -> None:
     """``GET /jobs/{id}/grid/{look}`` and ``GET /jobs/{id}/layout``."""
-    routes = APIRouter(tags=["jobs"])
+    routes.tags = ["jobs"]
 
     @routes.get("/jobs/{job_id}/grid/{look}", summary="One byte per rank to colour the grid by")
     async def grid(job_id: str, look: Coloring) -> responses.GridBytes:
@@ -48,8 +48,6 @@ def grid_routes(monitor: Monitor) -> APIRouter:
         job, now = monitor.job(job_id), monitor.clock.now()
         known = [str(look) for look, bytes_of in _COLORINGS.items() if np.any(bytes_of(job, now) != UNKNOWN)]
         return {"unknown": NO_COORDINATE, "coordinates": coordinates(job), "looks": known}
-
-    return routes
 
 
 def coordinates(job: Job) -> dict[responses.Dimension, str]:

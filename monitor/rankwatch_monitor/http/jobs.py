@@ -79,9 +79,9 @@ async def _ranks_of_large(job: Job, now: float, one_slice: asyncio.Lock) -> Asyn
     yield b"]}"
 
 
-def job_routes(monitor: Monitor) -> APIRouter:
+def job_routes(routes: APIRouter, monitor: Monitor) -> None:
     """``GET /jobs`` and what is below it."""
-    routes = APIRouter(tags=["jobs"])
+    routes.tags = ["jobs"]
     one_slice, one_archive = asyncio.Lock(), asyncio.Lock()
 
     @routes.get("/jobs", summary="All jobs, the newest first")
@@ -205,8 +205,6 @@ def job_routes(monitor: Monitor) -> APIRouter:
         named = {"Content-Disposition": 'attachment; filename="flight-recorder.zip"'}
         return Response(found, media_type="application/zip", headers=named)
 
-    return routes
-
 
 def encoded_sparklines(found: Iterable[tuple[str, Sparkline]], now: float) -> responses.Sparklines:
     """The shape of each job that had a speed in that time: the largest mean, and shares of it as bytes."""
@@ -220,9 +218,9 @@ def encoded_sparklines(found: Iterable[tuple[str, Sparkline]], now: float) -> re
     }
 
 
-def score_routes(monitor: Monitor) -> APIRouter:
+def score_routes(routes: APIRouter, monitor: Monitor) -> None:
     """The scores of a job's ranks and its stragglers, which ranks read to log them."""
-    routes = APIRouter(tags=["jobs"])
+    routes.tags = ["jobs"]
 
     @routes.get(
         "/jobs/{job_id}/scores",
@@ -244,5 +242,3 @@ def score_routes(monitor: Monitor) -> APIRouter:
     @routes.get("/jobs/{job_id}/stragglers", summary="Open stragglers, then those that ended")
     async def stragglers(job_id: str) -> responses.Stragglers:
         return {"stragglers": rankings.shown_stragglers(rankings.stragglers(monitor.job(job_id)))}
-
-    return routes

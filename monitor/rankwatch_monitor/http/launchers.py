@@ -231,10 +231,10 @@ def without_control(job: Job | None, registration: NodeRegistration, now: float)
 
 
 def launcher_routes(
-    monitor: Monitor, audit: AuditLog, may_control: Callable[[Mapping[str, str]], bool] = lambda _: True
-) -> APIRouter:
+    routes: APIRouter, monitor: Monitor, audit: AuditLog, may_control: Callable[[Mapping[str, str]], bool]
+) -> None:
     """All routes that launchers use; ``may_control``: whether a request with these headers has the control scope."""
-    routes = APIRouter(tags=["launchers"])
+    routes.tags = ["launchers"]
     messages = LauncherMessages(monitor)
 
     @routes.post("/jobs/{job_id}/nodes", summary="Register a launcher")
@@ -300,8 +300,6 @@ def launcher_routes(
     async def evidence(job_id: str, captured: Evidence) -> Response:
         messages.evidence(job_id, captured)
         return Response(status_code=204)
-
-    return routes
 
 
 def _check_world(event: ProcessEvent, limit: int) -> None:

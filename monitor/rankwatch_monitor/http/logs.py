@@ -25,9 +25,9 @@ After = Annotated[
 Whole = Annotated[bool, Query(description="leave out a last line that has no line break yet")]
 
 
-def log_routes(monitor: Monitor) -> APIRouter:
+def log_routes(routes: APIRouter, monitor: Monitor) -> None:
     """``GET /jobs/{id}/logs``."""
-    routes = APIRouter(tags=["jobs"])
+    routes.tags = ["jobs"]
 
     @routes.get(
         "/jobs/{job_id}/logs",
@@ -73,17 +73,13 @@ def log_routes(monitor: Monitor) -> APIRouter:
             return problem(refusal.status, refusal.message, {"Retry-After": str(refusal.retry_after)})
         return rank_output.output(monitor.job(job_id), of, asked, answers, positions)
 
-    return routes
 
-
-def answer_routes(monitor: Monitor) -> APIRouter:
+def answer_routes(routes: APIRouter, monitor: Monitor) -> None:
     """``POST /jobs/{id}/logs``."""
-    routes = APIRouter(tags=["launchers"])
+    routes.tags = ["launchers"]
 
     @routes.post("/jobs/{job_id}/logs", status_code=204, summary="Answer a question for what ranks printed")
     async def answered(job_id: str, answer: LogAnswer) -> Response:
         known_node(monitor.job(job_id), answer.node)
         monitor.log_requests.answered(job_id, answer)
         return Response(status_code=204)
-
-    return routes

@@ -13,9 +13,9 @@ from rankwatch_monitor.http.unchanged import answer
 from rankwatch_monitor.service.monitor import Monitor
 
 
-def node_routes(monitor: Monitor) -> APIRouter:
+def node_routes(routes: APIRouter, monitor: Monitor) -> None:
     """``GET /nodes`` and ``GET /nodes/{host}``."""
-    routes = APIRouter(tags=["jobs"])
+    routes.tags = ["jobs"]
 
     @routes.get(
         "/nodes",
@@ -36,5 +36,3 @@ def node_routes(monitor: Monitor) -> APIRouter:
         if found is None:
             raise HTTPException(404, f"no job runs on node {host[:200]!r}, and no incident named it")
         return found
-
-    return routes

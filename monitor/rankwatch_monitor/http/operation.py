@@ -19,9 +19,9 @@ DEAD: Final = 120.0
 """Seconds without a tick after which only a restart of the monitor helps; a tick of many seconds delays the next."""
 
 
-def metrics_routes(monitor: Monitor) -> APIRouter:
+def metrics_routes(routes: APIRouter, monitor: Monitor) -> None:
     """``GET /metrics``."""
-    routes = APIRouter(tags=["operation"])
+    routes.tags = ["operation"]
 
     @routes.get("/metrics", summary="Prometheus exposition")
     async def metrics() -> Response:
@@ -42,12 +42,10 @@ def metrics_routes(monitor: Monitor) -> APIRouter:
         )
         return Response(exposition(monitor.jobs.values(), own, monitor.clock.now()), media_type=CONTENT_TYPE)
 
-    return routes
 
-
-def probe_routes(monitor: Monitor, loops: Sequence[asyncio.Task[None]]) -> APIRouter:
+def probe_routes(routes: APIRouter, monitor: Monitor, loops: Sequence[asyncio.Task[None]]) -> None:
     """``GET /livez`` and ``GET /readyz``; ``loops`` holds the task that evaluates jobs, once it was started."""
-    routes = APIRouter(tags=["operation"])
+    routes.tags = ["operation"]
 
     @routes.get("/livez", summary="The loop evaluates jobs")
     async def livez() -> Response:
@@ -58,8 +56,6 @@ def probe_routes(monitor: Monitor, loops: Sequence[asyncio.Task[None]]) -> APIRo
     async def readyz() -> Response:
         found = _dead(monitor, loops) or _not_ready(monitor)
         return problems.problem(503, found) if found else JSONResponse({"status": "ready"})
-
-    return routes
 
 
 def _dead(monitor: Monitor, loops: Sequence[asyncio.Task[None]]) -> str:

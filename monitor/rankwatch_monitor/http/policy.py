@@ -33,9 +33,9 @@ class OrderedAction(BaseModel):
     nodes: list[str] = Field([], max_length=10_000, description="exclude these nodes, by name or host")
 
 
-def policy_routes(monitor: Monitor) -> APIRouter:
+def policy_routes(routes: APIRouter, monitor: Monitor) -> None:
     """``GET /jobs/{id}/policy`` and ``GET /policy/schema``."""
-    routes = APIRouter(tags=["policy"])
+    routes.tags = ["policy"]
 
     @routes.get("/jobs/{job_id}/policy", summary="The policy in force")
     async def policy(job_id: str) -> dict[str, Any]:
@@ -45,12 +45,10 @@ def policy_routes(monitor: Monitor) -> APIRouter:
     async def schema() -> responses.PolicySchema:
         return {"settings": policy_schema(), "actions": dict(ACTION_MEANINGS)}
 
-    return routes
 
-
-def control_routes(monitor: Monitor, audit: AuditLog) -> APIRouter:
+def control_routes(routes: APIRouter, monitor: Monitor, audit: AuditLog) -> None:
     """``PATCH /jobs/{id}/policy`` and ``POST /jobs/{id}/actions``."""
-    routes = APIRouter(tags=["policy"])
+    routes.tags = ["policy"]
 
     @routes.patch("/jobs/{job_id}/policy", summary="Change settings of the policy; null switches a limit off")
     async def change(request: Request, job_id: str, changes: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
@@ -90,8 +88,6 @@ def control_routes(monitor: Monitor, audit: AuditLog) -> APIRouter:
         record(audit, request, "order", job_id, ordered.model_dump(exclude_defaults=True))
         await monitor.persistence.save_and_wait(job, monitor.clock.now())
         return {"incident_id": job.incidents[-1].id}
-
-    return routes
 
 
 @cache

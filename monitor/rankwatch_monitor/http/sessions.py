@@ -197,9 +197,9 @@ class Login(BaseModel):
     code: str = Field("", max_length=4096)
 
 
-def session_routes(tokens: TokenSource, sessions: Sessions, counters: Counters) -> APIRouter:
+def session_routes(routes: APIRouter, tokens: TokenSource, sessions: Sessions, counters: Counters) -> None:
     """``POST``, ``GET`` and ``DELETE /session``."""
-    routes = APIRouter(tags=["session"])
+    routes.tags = ["session"]
 
     def begin(grant: Grant, request: Request, response: Response) -> None:
         sessions.supersede(request.headers.get("cookie", ""))
@@ -246,12 +246,10 @@ def session_routes(tokens: TokenSource, sessions: Sessions, counters: Counters) 
         sessions.end(request.headers.get("cookie", ""))
         response.delete_cookie(sessions.cookie, httponly=True, samesite="strict")
 
-    return routes
 
-
-def code_routes(sessions: Sessions) -> APIRouter:
+def code_routes(routes: APIRouter, sessions: Sessions) -> None:
     """``POST /session/codes`` and ``GET /session/grant``, for holders of a token or a session."""
-    routes = APIRouter(tags=["session"])
+    routes.tags = ["session"]
 
     @routes.get("/session/grant", summary="What the token or the session of the request allows")
     async def granted(request: Request, response: Response) -> responses.Allowed:
@@ -262,8 +260,6 @@ def code_routes(sessions: Sessions) -> APIRouter:
     async def make_code(request: Request, response: Response) -> dict[str, Any]:
         response.headers["Cache-Control"] = "no-store"
         return {"code": sessions.issue_code(grant_of(request)), "seconds": CODE_LIFETIME}
-
-    return routes
 
 
 def _described(grant: Grant) -> responses.Allowed:

@@ -76,9 +76,9 @@ class _Counted(EventStream):
                 del self._counted[self._sender]
 
 
-def stream_routes(monitor: Monitor) -> APIRouter:
+def stream_routes(routes: APIRouter, monitor: Monitor) -> None:
     """``GET /events`` for all jobs and ``GET /jobs/{id}/events`` for one."""
-    routes = APIRouter(tags=["stream"])
+    routes.tags = ["stream"]
     turns = Turns()
     streams = Counter[str]()
 
@@ -125,8 +125,6 @@ def stream_routes(monitor: Monitor) -> APIRouter:
             return _events(monitor.job(job_id), monitor.clock.now(), monitor.host_activity)
 
         return stream(request, snapshot, INTERVAL)
-
-    return routes
 
 
 async def _compressed(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

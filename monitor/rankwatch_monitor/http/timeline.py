@@ -25,9 +25,9 @@ SHOWN_STEPS = 50
 """Ranks and steps in one response."""
 
 
-def timeline_routes(monitor: Monitor) -> APIRouter:
+def timeline_routes(routes: APIRouter, monitor: Monitor) -> None:
     """``GET /jobs/{id}/timeline`` and ``GET /jobs/{id}/trends``."""
-    routes = APIRouter(tags=["performance"])
+    routes.tags = ["performance"]
 
     @routes.get("/jobs/{job_id}/timeline", summary="The sections of chosen ranks in their last sampled steps")
     async def sections(
@@ -95,8 +95,6 @@ def timeline_routes(monitor: Monitor) -> APIRouter:
         newest = trend.newest(job, wanted.until)
         shown = partial(trend.to_json, outages=outages, began=job.ledger.began, newest=newest)
         return cast("responses.Trends", await run_in_threadpool(shown, kept, wanted))
-
-    return routes
 
 
 def _why_no_waits(job: Job, ranks: Sequence[int]) -> str:

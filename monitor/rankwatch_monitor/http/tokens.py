@@ -30,9 +30,9 @@ def record(audit: AuditLog, request: Request, action: str, subject: str, detail:
     audit.record(action, subject, grant_of(request).name, address, detail)
 
 
-def token_routes(registry: TokenRegistry, tokens: TokenSource, audit: AuditLog) -> APIRouter:
+def token_routes(routes: APIRouter, registry: TokenRegistry, tokens: TokenSource, audit: AuditLog) -> None:
     """``/tokens``."""
-    routes = APIRouter(tags=["access"])
+    routes.tags = ["access"]
 
     @routes.post("/tokens", status_code=201, summary="Make a named token; it is shown in this response alone")
     async def create(request: Request, new: NewToken) -> dict[str, Any]:
@@ -64,15 +64,11 @@ def token_routes(registry: TokenRegistry, tokens: TokenSource, audit: AuditLog) 
         record(audit, request, "token.revoke", name, {"scope": revoked.scope, "jobs": list(revoked.jobs)})
         return {"revoked": name}
 
-    return routes
 
-
-def audit_routes(audit: AuditLog) -> APIRouter:
+def audit_routes(routes: APIRouter, audit: AuditLog) -> None:
     """``/audit``."""
-    routes = APIRouter(tags=["access"])
+    routes.tags = ["access"]
 
     @routes.get("/audit", summary="Orders and changes, the newest first")
     async def entries(limit: Annotated[int, Query(ge=1, le=KEPT)] = 100) -> dict[str, Any]:
         return {"entries": [asdict(entry) for entry in await audit.newest(limit)]}
-
-    return routes

@@ -52,9 +52,9 @@ CHARTED = ("at", "attempt", "iteration", "seconds", "step", "step_max", "parts",
 """Fields of a sample that a chart of step times needs."""
 
 
-def why_routes(monitor: Monitor) -> APIRouter:
+def why_routes(routes: APIRouter, monitor: Monitor) -> None:
     """``GET /jobs/{id}/why`` and ``GET /jobs/{id}/history``."""
-    routes = APIRouter(tags=["performance"])
+    routes.tags = ["performance"]
 
     @routes.get("/jobs/{job_id}/why", summary="Why the step time changed")
     async def why(job_id: str, at: Moment = None) -> responses.Why:
@@ -101,8 +101,6 @@ def why_routes(monitor: Monitor) -> APIRouter:
         )
         samples = await run_in_threadpool(_samples, kept, wanted, shown, brief)
         return JSONResponse({"samples": samples})
-
-    return routes
 
 
 def _of_attempts(trends: TrendHistory, now: float, outages: Sequence[Outage], began: float) -> Explanation | None:
