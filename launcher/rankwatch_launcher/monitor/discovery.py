@@ -97,6 +97,11 @@ class MonitorDiscovery:
         return self._monitor is not None
 
     @property
+    def has_started(self) -> bool:
+        """Whether the monitor beside this launcher has become ready."""
+        return self._monitor is not None and self._monitor.has_started
+
+    @property
     def record(self) -> Path | None:
         """The job's record on this host; None if another monitor keeps it, or one with a database of its own."""
         return self._monitor.record if self._monitor is not None else None
