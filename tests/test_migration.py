@@ -285,22 +285,44 @@ def old(nvrx: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("row", NAMES, ids=str)
-def test_the_old_name_is_in_the_old_package(old: dict[str, dict[str, list[Definition]]], row: Row) -> None:
+@pytest.mark.timeout(600)
+def test_what_the_page_and_the_old_packages_name_is_the_same(
+    nvrx: Path, old: dict[str, dict[str, list[Definition]]]
+) -> None:
+    """One test, so that the packages are unpacked and read once."""
+    for row in NAMES:
+        _is_in_the_old_package(old, row)
+    for heading in NVRX:
+        _no_public_name_is_left_out(nvrx, old, heading)
+    for heading in OTHERS:
+        _no_setting_is_left_out(old, heading)
+    known = {option for action in main.build_parser()._actions for option in action.option_strings}
+    listed = {row.old.strip("`").partition(" ")[0] for row in row_of(FLAGS)}
+    source = ast.parse((nvrx / "fault_tolerance" / "launcher.py").read_text())
+    flags = [
+        [each.value for each in node.args if isinstance(each, ast.Constant) and str(each.value).startswith("-")]
+        for node in ast.walk(source)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
+    ]
+    assert len([each for each in flags if each]) > 30
+    for spelled in filter(None, flags):
+        assert known.issuperset(spelled)
+        assert listed.intersection(map(str, spelled)), spelled
+
+
+def _is_in_the_old_package(old: dict[str, dict[str, list[Definition]]], row: Row) -> None:
     span = named(row.old)
     where, names = place(old[row.section], span.name)
     if names == ["FrozenState"]:
         return  # made by a function
     known = parameters_of(where, names)
     for name, default in span.parameters.items():
-        assert name in known
+        assert name in known, row
         if default is not None and "(" not in known[name]:
-            assert _value(known[name]) == _value(default), name
+            assert _value(known[name]) == _value(default), (row, name)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("heading", NVRX)
-def test_no_public_name_is_left_out(nvrx: Path, old: dict[str, dict[str, list[Definition]]], heading: str) -> None:
+def _no_public_name_is_left_out(nvrx: Path, old: dict[str, dict[str, list[Definition]]], heading: str) -> None:
     """What the package's ``__init__`` offers, modules with all that is in them, and methods."""
     listed = {named(row.old).name: row for row in NAMES if row.section == heading}
     body = ast.parse((nvrx / NVRX[heading] / "__init__.py").read_text()).body
@@ -328,9 +350,7 @@ INTERNAL: Final = {
 """Classes in public modules of the old package that are never made."""
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("heading", OTHERS)
-def test_no_setting_is_left_out(old: dict[str, dict[str, list[Definition]]], heading: str) -> None:
+def _no_setting_is_left_out(old: dict[str, dict[str, list[Definition]]], heading: str) -> None:
     listed: dict[str, set[str]] = {}
     for row in NAMES:
         if row.section == heading:
@@ -338,19 +358,3 @@ def test_no_setting_is_left_out(old: dict[str, dict[str, list[Definition]]], hea
     for name, parameters in listed.items():
         where, names = place(old[heading], name)
         assert parameters == parameters_of(where, names).keys(), name
-
-
-@pytest.mark.long
-def test_no_flag_is_left_out(nvrx: Path) -> None:
-    known = {option for action in main.build_parser()._actions for option in action.option_strings}
-    listed = {row.old.strip("`").partition(" ")[0] for row in row_of(FLAGS)}
-    source = ast.parse((nvrx / "fault_tolerance" / "launcher.py").read_text())
-    flags = [
-        [each.value for each in node.args if isinstance(each, ast.Constant) and str(each.value).startswith("-")]
-        for node in ast.walk(source)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument"
-    ]
-    assert len([each for each in flags if each]) > 30
-    for spelled in filter(None, flags):
-        assert known.issuperset(spelled)
-        assert listed.intersection(map(str, spelled)), spelled

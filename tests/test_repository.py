@@ -104,7 +104,6 @@ def test_no_sentence_is_taken_apart_in_the_core() -> None:
 
 
 LARGE_FUNCTIONS = {
-    "monitor/rankwatch_monitor/store/migrations/versions/v0001_baseline.py:upgrade",
     "monitor/rankwatch_monitor/core/incident/state_machine.py:_write",
     "monitor/rankwatch_monitor/core/job.py:Job.__init__",
     "monitor/rankwatch_monitor/core/straggler/state.py:Performance._reset_attempt",

@@ -35,8 +35,6 @@ def launch_line(program: str, argv: Sequence[str], folder: str) -> str:
     """The line for a shell; empty: it is too long, or cannot be shown.
 
     Args:
-        program: with which it begins.
-        argv: its arguments.
         folder: in which it was run.
     """
     line = f"cd {shlex.quote(folder)} && {program} {shlex.join(_shown(argv))}"

@@ -1,7 +1,5 @@
 """The launcher's console: lines of ``HH:MM:SS  WORD     what happened`` on stderr, at most two for one event.
 
-How this works
---------------
 :func:`event` logs what happened with a :class:`~rankwatch.contract.enums.ConsoleWord`; any other message has none. A
 line has at most :data:`~rankwatch.cli.formatting.WIDTH` columns, fewer on a narrower terminal; the second one of an
 event is indented. Of an event that comes in several lengths the longest that fits is shown. Words have a colour by

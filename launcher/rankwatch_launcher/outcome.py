@@ -80,18 +80,6 @@ class Outcome:
         """What happened, and why no restart followed."""
         return {"cause": self.cause, "no_restart": self.no_restart, "why_none": self.why_none}
 
-    def to_json(self) -> str:
-        """Encode it."""
-        return json.dumps(asdict(self), indent=2)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Outcome | None:
-        """Decode it, ignoring unknown fields; None when the text is not an outcome."""
-        try:
-            return read_text(cls, text)
-        except ValueError:
-            return None
-
     def write(self, path: Path) -> None:
         """Write it to a file atomically.
 
@@ -99,13 +87,13 @@ class Outcome:
             OSError: the file cannot be written.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, self.to_json() + "\n")
+        replace_file(path, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Outcome | None:
         """Read it back; None when the file is missing or holds no outcome."""
         try:
-            return cls.from_json(read_file(path))
+            return read_text(cls, read_file(path))
         except (OSError, ValueError):
             return None
 

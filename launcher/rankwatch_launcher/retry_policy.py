@@ -1,7 +1,5 @@
 """Decides what follows a launch: nothing, another launch, or giving up. Pure: no clock, no IO.
 
-How this works
---------------
 The first row that matches decides. ``used`` and ``budget`` count retries; the first launch is not a retry.
 
 ==========================================  =========  ==============================================================
@@ -125,9 +123,6 @@ def after(
     Args:
         outcome: what the launcher wrote, None when it wrote nothing.
         code: its exit code, or minus the signal that killed it.
-        finished: whether the finished flag exists.
-        used: retries used before.
-        budget: retries allowed.
         progress: of all launches, this one included.
     """
     if finished:

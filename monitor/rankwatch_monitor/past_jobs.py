@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,9 +56,8 @@ class HostJob:
     """Path of its record."""
     bytes: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {name: getattr(self, name) for name in self.__slots__}
+
+_OF_SUMMARY: Final = ("id", "name", "state", "reason", "iteration", "world_size", "restarts", "goodput")
 
 
 def jobs(argv: Sequence[str]) -> int:
@@ -66,7 +65,7 @@ def jobs(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
     found = of_host(os.environ)
     if arguments.json:
-        print_text(json.dumps({"jobs": [each.to_json() for each in found]}, indent=2) + "\n")
+        print_text(json.dumps({"jobs": [asdict(each) for each in found]}, indent=2) + "\n")
     else:
         print_text("".join(f"{line}\n" for line in lines(found, terminal_of(sys.stdout), os.environ)))
     return 0
@@ -126,14 +125,7 @@ def _host_job(
     size_of_record: int | None = None,
 ) -> HostJob:
     return HostJob(
-        id=summary["id"],
-        name=summary["name"],
-        state=summary["state"],
-        reason=summary["reason"],
-        iteration=summary["iteration"],
-        world_size=summary["world_size"],
-        restarts=summary["restarts"],
-        goodput=summary["goodput"],
+        **{name: summary[name] for name in _OF_SUMMARY},
         last_report=last_report,
         monitor=monitor,
         record=None if record is None else str(record),

@@ -5,19 +5,16 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import ssl
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from rankwatch.contract import env
-from rankwatch.contract.http_connection import TimedResponse
+from rankwatch.contract.http_connection import HttpConnection
 from rankwatch.contract.semconv import API_PREFIX
 from rankwatch.contract.tls import TlsFiles
 
@@ -70,7 +67,7 @@ class MonitorClient:
         self._ahead = 0.0
         """Seconds by which the monitor's clock is ahead of this machine's."""
         try:
-            self._opener = opener(url, WHOLE if timeout is None else None)
+            self._connection = connections_to(url, timeout or TIMEOUT)
         except OSError as error:
             words = f"the files of {env.CA_FILE}, {env.CLIENT_CERTIFICATE} and {env.CLIENT_KEY} cannot be used: {error}"
             raise MonitorError(words, EXIT_WRONG) from None
@@ -148,21 +145,21 @@ class MonitorClient:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         if content is not None:
             headers["Content-Type"] = "application/json"
+        target = f"{urlsplit(self._url).path}{API_PREFIX}{path}"
+        seconds, whole = self._timeout or TIMEOUT, self._timeout or WHOLE
         try:
-            request = urllib.request.Request(f"{self._url}{API_PREFIX}{path}", content, headers, method=method)
-            with self._opener.open(request, timeout=self._timeout or TIMEOUT) as response:
+            with closing(self._connection()) as connection:
+                response = connection.begin(method, target, content, headers, timeout=seconds, whole=whole)
                 self._compare_clocks(response.headers.get("Date"))
+                if response.status >= 300:
+                    raise self._rejected(response.status, _detail(response), method, path)
                 yield response
-        except urllib.error.HTTPError as error:
-            with error:
-                raise self._rejected(error.code, _detail(error), method, path) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
-            why = getattr(error, "reason", None) or error
-            if getattr(why, "reason", "") in PLAIN_HTTP:
+            if getattr(error, "reason", "") in PLAIN_HTTP:
                 plain = self._url.replace("https:", "http:", 1)
                 raise MonitorError(f"what listens at {self._url} speaks http: give {plain}", EXIT_WRONG) from None
             raise MonitorError(
-                f"no monitor answers at {self._url} ({why}); give its address with --monitor or "
+                f"no monitor answers at {self._url} ({error}); give its address with --monitor or "
                 f"{env.MONITOR_URL}, the one that 'rankwatch run' printed when the job began",
                 EXIT_AWAY,
             ) from None
@@ -204,73 +201,27 @@ def path_of(job: str) -> str:
     return f"/jobs/{quote(job, safe='')}"
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Makes a redirect an error: the token is for the given address alone."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-class _Connection(http.client.HTTPConnection):
-    whole: float | None = None
-
-    @property
-    def response_class(self) -> Any:  # type: ignore[override]
-        return partial(TimedResponse, self.whole or self.timeout or WHOLE)
-
-
-class _TlsConnection(_Connection, http.client.HTTPSConnection):
-    pass
-
-
-class _TimedHttp(urllib.request.HTTPHandler):
-    """A response that is sent by the byte ends with its time: jobs wait for some when they begin and end."""
-
-    def __init__(self, whole: float | None) -> None:
-        super().__init__()
-        self._whole = whole
-
-    def http_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(self._connection(_Connection), request)
-
-    def _connection(self, kind: type[_Connection]) -> Any:
-        return type(kind.__name__, (kind,), {"whole": self._whole})
-
-
-class _TimedHttps(_TimedHttp, urllib.request.HTTPSHandler):
-    """The same by TLS."""
-
-    def __init__(self, whole: float | None, context: ssl.SSLContext) -> None:
-        super().__init__(whole)
-        self._tls = context
-
-    def https_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(self._connection(_TlsConnection), request, context=self._tls)
-
-
-def opener(url: str, whole: float | None = None) -> urllib.request.OpenerDirector:
-    """Return what opens requests to ``url``: with the proxies and the certificates that the environment names.
-
-    It follows no redirect. ``whole``: seconds for all of a response; None: the timeout of its request.
+def connections_to(url: str, connect_timeout: float) -> Callable[[], HttpConnection]:
+    """What makes connections to a monitor, with the proxies and the certificates that the environment names.
 
     Raises:
         OSError: a file of a certificate or key cannot be used.
     """
+    context = TlsFiles.of(os.environ).context() if urlsplit(url).scheme == "https" else None
+    tls = None if context is None else lambda: context
     # A proxy from the environment cannot reach this machine's loopback.
-    proxies = urllib.request.ProxyHandler({} if is_loopback(url) else None)
-    if urlsplit(url).scheme != "https":
-        return urllib.request.build_opener(proxies, _NoRedirects, _TimedHttp(whole))
-    https = _TimedHttps(whole, TlsFiles.of(os.environ).context())
-    return urllib.request.build_opener(proxies, _NoRedirects, https)
+    return partial(HttpConnection, url, tls=tls, proxies=not is_loopback(url), connect_timeout=connect_timeout)
 
 
 def clock_ahead(url: str, timeout: float = 1.0) -> float | None:
     """Seconds by which this machine's clock is ahead of the monitor's; None: it did not say."""
     before = time.time()
     try:
-        with opener(url).open(url.rstrip("/") + "/livez", timeout=timeout) as response:
-            return ahead_of(response.headers.get("Date"), (before + time.time()) / 2)
-    except (OSError, ValueError, http.client.HTTPException):
+        with closing(connections_to(url, timeout)()) as connection:
+            target = f"{urlsplit(url).path.rstrip('/')}/livez"
+            response = connection.request("GET", target, timeout=timeout, limit=_LARGEST_PROBLEM)
+            return ahead_of(response.headers.get("date"), (before + time.time()) / 2)
+    except (OSError, ValueError):
         return None
 
 
@@ -295,9 +246,9 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def _detail(error: urllib.error.HTTPError) -> str:
+def _detail(response: Any) -> str:
     """Return the detail of a problem document; empty if the response is not one."""
     try:
-        return str(json.loads(error.read(_LARGEST_PROBLEM))["detail"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return str(json.loads(response.read(_LARGEST_PROBLEM))["detail"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, http.client.HTTPException):
         return ""

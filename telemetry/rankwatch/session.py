@@ -1,7 +1,5 @@
 """The session of a rank: init, shutdown, exit and fork.
 
-How this works
---------------
 =============  ==================================================================================================
 init()         claims the slots, attaches the hot path to them, starts the liveness and exporter threads; installs the
                handler of the stop signal, where one is set
@@ -94,7 +92,7 @@ def init(
             loaded, problems = settings.load(overrides)
             for problem in problems:
                 _log.warning("%s", problem)
-            if not loaded.disabled and not getattr(sys, "_is_gil_enabled", _true)():
+            if not loaded.disabled and not getattr(sys, "_is_gil_enabled", lambda: True)():
                 _log.warning("this Python runs without the GIL: the rank is not monitored (PYTHON_GIL=1 enables it)")
             elif not loaded.disabled:
                 _session = _Session(loaded, dict(attributes or {}))
@@ -205,10 +203,6 @@ class _Session:
         if self.exporter is not None:
             self.exporter.stop(LAST_REPORT)
         self.recorder.disconnect()
-
-
-def _true() -> bool:
-    return True
 
 
 def _nothing(*_: object) -> None:

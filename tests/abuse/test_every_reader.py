@@ -13,11 +13,9 @@ import json
 import logging
 import os
 import socket
-import urllib.error
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from email.message import Message
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -199,8 +197,7 @@ def slots(content: bytes, folder: Path) -> None:
 
 
 def detail_of_a_refusal(content: bytes, _: Path) -> None:
-    with urllib.error.HTTPError("http://127.0.0.1", 422, "", Message(), io.BytesIO(content)) as error:
-        assert isinstance(_detail(error), str)
+    assert isinstance(_detail(io.BytesIO(content)), str)
 
 
 def reader_of_a_record(content: bytes, folder: Path) -> None:
@@ -235,7 +232,7 @@ LAUNCH: Final = {"outcome": asdict(Outcome(FINISHED, 0)), "counted": True}
 LOG_REQUEST: Final = asdict(LogRequest("q", 1, (0, 3), 4096, {"3.output": 7}, whole=True))
 NO_OBJECT: Final = (ValueError,)
 MEMBER: Final = asdict(RankProcess(0, "n", "h", 1, "7", "127.0.0.1"))
-PLAN: Final = json.loads(IterationPlan(1, (0, 1), (2,), {3: "why"}, {3: 1}, "rank 3 is lost", 3).to_json())
+PLAN: Final = json.loads(json.dumps(asdict(IterationPlan(1, (0, 1), (2,), {3: "why"}, {3: 1}, "rank 3 is lost", 3))))
 
 READERS: Final[dict[str, Reader]] = {
     "shell/rank_error.py::_from_error_file": Reader(ERROR, error_file),
@@ -250,7 +247,9 @@ READERS: Final[dict[str, Reader]] = {
         LEARNED, lambda c, folder: learned_limits._parse(file_in(folder, "state", c)), NO_OBJECT
     ),
     "node/rank_requests.py::_read": Reader(REQUEST, request_of_a_rank),
-    "outcome.py::from_json": Reader(asdict(Outcome(FINISHED, 0)), lambda c, _: Outcome.from_json(c)),
+    "outcome.py::read": Reader(
+        asdict(Outcome(FINISHED, 0)), lambda c, folder: Outcome.read(file_in(folder, "outcome", c))
+    ),
     "prewarm/handle.py::_next": Reader(
         {"imported": "torch", "error": "", "printed": 3, "started": 0},
         answer_of_a_worker, (OSError,),
@@ -288,7 +287,7 @@ READERS: Final[dict[str, Reader]] = {
     ),
     "contract/access.py::_read": Reader(ACCESS, access_file),
     "inprocess/coordination.py::members": Reader(MEMBER, lambda c, _: in_process({"member/0": c}), (InProcessError,)),
-    "inprocess/decision.py::from_json": Reader(PLAN, lambda c, _: in_process({"plan/1": c}), (InProcessError,)),
+    "inprocess/coordination.py::plan": Reader(PLAN, lambda c, _: in_process({"plan/1": c}), (InProcessError,)),
     "inprocess/store_server.py::lines": Reader(
         asdict(RankLine(1, "why")), lambda c, _: in_process({"lost": c, "0/back": c, "0/finished": c})
     ),

@@ -274,7 +274,6 @@ class MembershipView:
         """Make the next roster, or return what it waits for.
 
         Args:
-            last: the newest roster.
             excluded: reasons by name of node, or by ``host:NAME`` for all launchers of a host.
             now: the coordinator's clock.
             avoid: a node to replace if another is available; otherwise all ranks move to other nodes.

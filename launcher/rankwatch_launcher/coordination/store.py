@@ -190,7 +190,7 @@ class JobStore:
 
     def close(self, outcome: Outcome) -> None:
         """End the job for launchers that wait or come later. The first outcome holds."""
-        self._exchange("closed", outcome.to_json(), _of(Outcome))
+        self._exchange("closed", json.dumps(asdict(outcome)), _of(Outcome))
 
     # The end of an attempt --------------------------------------------------------------------------------------------
 
@@ -200,10 +200,7 @@ class JobStore:
         """Decide how an attempt ends, unless that is decided already; return the decision that holds.
 
         Args:
-            attempt: its number.
             proposed: what the launcher wants; a restart becomes a failure beyond the limits.
-            by: the launcher's node.
-            budget: limits on restarts.
             steps: that the attempt completed; None: unknown.
         """
         progress = self._progress()

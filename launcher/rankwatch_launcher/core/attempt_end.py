@@ -46,8 +46,6 @@ def on_crash(
 
     Args:
         exits: the likely cause first.
-        node: this launcher's node.
-        hostname: its host.
         elsewhere: whether the ranks of this node could be resumed on another one.
         futile: why a restart would not help; None: it may.
         left: ranks that exited with code 0, to which the others then lost their connection.
@@ -89,8 +87,6 @@ def futile_restart(exits: Sequence[RankExit], ranks: int, elapsed: float) -> Fut
     """Why a restart would end like this first attempt, in which no rank has completed a step; None: it may help.
 
     Args:
-        exits: ranks of this node that failed.
-        ranks: ranks of this node.
         elapsed: seconds since they were started.
     """
     if not exits or len(exits) < ranks or any(exit_.code <= 0 or exit_.expected for exit_ in exits):

@@ -21,7 +21,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import urllib.error
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -30,7 +29,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from rankwatch.contract.interpreter import own_python
-from rankwatch.monitor_client import opener
+from rankwatch.monitor_client import MonitorClient, MonitorError
 from rankwatch_launcher import procfs
 
 for _needed in ("torch", "fastapi"):  # `rankwatch` prints what to install
@@ -143,10 +142,9 @@ class Job:
     def get(self, path: str = "") -> dict[str, Any] | None:
         """Return the decoded answer, or None when the monitor does not know of it yet."""
         try:
-            with opener(self.monitor).open(f"{self.monitor}/api/v1/jobs/{self.job_id}{path}", timeout=5) as answer:
-                decoded: dict[str, Any] = json.load(answer)
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
+            decoded: dict[str, Any] = MonitorClient(self.monitor, timeout=5.0).read(f"/jobs/{self.job_id}{path}")
+        except MonitorError as error:
+            if error.unknown:
                 return None
             raise
         return decoded
@@ -416,7 +414,7 @@ def demo(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 1
-    except (DemoError, OSError) as error:
+    except (DemoError, MonitorError, OSError) as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         print(tail(folder / "launcher.log"), file=sys.stderr)
         return 1

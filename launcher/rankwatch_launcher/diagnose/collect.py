@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -87,6 +87,8 @@ MAX_LOCALS: Final = 4 << 20
 _EXIT_CODE: Final = 49
 """Position in :func:`.procfs.stat_fields` of the status that a zombie leaves to its parent."""
 _NO_PERMISSION: Final = ("permission denied", "not permitted", "root")
+_AS_FOUND: Final = {each.name for each in fields(Rank)} & ({each.name for each in fields(SeenRank)} - {"launcher_pid"})
+"""What is known of a rank before the looks at it."""
 
 
 @dataclass
@@ -124,7 +126,6 @@ class Collector:
         """Look at the ranks for so long.
 
         Args:
-            seconds: how long.
             profile: sample where they spend their time, too.
             native: stop each after the looks, and read its native frames.
             alone: no other node is looked at, so NCCL is asked here, whichever node of its job this is.
@@ -319,25 +320,13 @@ class Collector:
         rank = each.rank
         others = [thread for tid, thread in each.threads.items() if tid != rank.pid and thread.frames]
         return SeenRank(
-            rank.job,
-            rank.rank,
-            rank.pid,
-            stack,
-            rank.world_size,
-            rank.local_rank,
-            rank.local_world_size,
-            rank.attempt,
-            rank.max_restarts,
-            rank.age,
-            rank.launcher,
-            rank.guessed,
-            tuple(ThreadStack(one.name, one.frames[:MAX_FRAMES]) for one in others[:MAX_THREADS]),
-            log,
-            self._gpus.get(rank.pid),
+            stack=stack,
+            threads=tuple(ThreadStack(one.name, one.frames[:MAX_FRAMES]) for one in others[:MAX_THREADS]),
+            log=log,
+            gpu=self._gpus.get(rank.pid),
             profile=self._profiles.get(rank.pid),
-            user=rank.user,
             launcher_pid=rank.launcher_pid or (rank.parent if rank.launcher == SPAWN else 0),
-            slurm_job=rank.slurm_job,
+            **{name: getattr(rank, name) for name in _AS_FOUND},
         )
 
     def _of_all(

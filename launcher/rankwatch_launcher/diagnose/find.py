@@ -1,7 +1,5 @@
 """Finds the ranks that run on this node, whoever started them.
 
-How this works
---------------
 1.  A Python process whose environment states a rank: torch's variables, else those of MPI, PMI or Slurm. A loader
     worker inherits them, so the topmost process of each rank is taken; so does a launcher within a container that was
     given them, which has no local rank while its ranks have.
@@ -201,7 +199,6 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
 
     Args:
         pids: only these processes; empty: all that are ranks.
-        proc: where ``/proc`` is.
         own: this process; None: that is so.
     """
     processes = _Processes.read(proc)

@@ -1,7 +1,5 @@
 """``rankwatch run --job-retries N``: a small process that launches the job, and relaunches it after failures.
 
-How this works
---------------
 The supervisor starts its own command line as a child, which :data:`SUPERVISED` in its environment makes the launcher.
 When the child has ended, :mod:`rankwatch_launcher.retry_policy` decides by its outcome file.
 

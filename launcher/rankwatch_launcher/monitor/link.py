@@ -22,12 +22,11 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from rankwatch.contract import env
 from rankwatch.contract.enums import AckState
-from rankwatch.contract.http_connection import HttpConnection, Response
+from rankwatch.contract.http_connection import HttpConnection, Response, reason_of
 from rankwatch.contract.intervals import POLL_SECONDS
 from rankwatch.contract.messages import Directive, DirectiveAck, NodeRegistration, RunClaim
 from rankwatch.contract.rank_output import LogRequest
 from rankwatch.contract.semconv import API_PREFIX, JOB_HEADER
-from rankwatch.contract.text import one_line
 from rankwatch.contract.tls import TlsFiles
 from rankwatch.monitor_client import is_loopback
 from rankwatch_launcher.log import logger
@@ -98,7 +97,6 @@ class MonitorLink:
 
         Args:
             url: its address; it need not listen yet.
-            token: its token.
             ready: called first, on the link's thread; returns when the monitor is ready, False when it is not yet.
             patience: seconds in which it may still be starting, so that failures are not logged.
         """
@@ -345,7 +343,7 @@ class MonitorLink:
                 logger.warning(
                     "the monitor at %s does not answer (%s); training continues, crashed ranks are still restarted",
                     self.url,
-                    _short(error),
+                    reason_of(error),
                 )
 
     def _log_reachable(self) -> None:
@@ -379,16 +377,3 @@ def _refusal(answer: Response, token_given: bool) -> str:
             what = "the token may not control this job"
         return f"{what}; give one in {env.TOKEN} (or --token) on every node"
     return f"{answer.status} {answers.detail(answer.body) or answer.reason}"
-
-
-def _short(error: Exception) -> str:
-    """The innermost cause in one line."""
-    cause: BaseException = error
-    for _ in range(8):
-        inner = getattr(cause, "reason", None)
-        inner = inner if isinstance(inner, BaseException) else next(iter(cause.args), None)
-        if not isinstance(inner, BaseException):
-            break
-        cause = inner
-    text = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
-    return "connection refused" if "refused" in str(text).lower() else one_line(str(text), 300)

@@ -97,14 +97,7 @@ def observation(rank: int, pid: int, state: ProcessState, reading: Reading | Non
 def proxy_reason(
     state: ProcessState, reading: Reading | None, limits: RankLimits, launchers: int = 1
 ) -> ProxyReason | None:
-    """Why the launcher must report for a rank; None when the rank reports for itself.
-
-    Args:
-        state: of the rank's process.
-        reading: of its slots.
-        limits: the monitor's.
-        launchers: of the job.
-    """
+    """Why the launcher must report for a rank; None when the rank reports for itself."""
     running = reading is not None and reading.phase == PHASE_RUNNING
     exceeded = tuple(limits.passed(reading.activity())[0]) if reading is not None and running else ()
     if state in _FROZEN:

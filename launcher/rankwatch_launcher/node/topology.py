@@ -22,7 +22,6 @@ def labels(
 
     Args:
         told: by ``--topology-label``.
-        env: of the launcher.
         domain: asks for the NVLink domain; empty: there is none.
     """
     found = domain()

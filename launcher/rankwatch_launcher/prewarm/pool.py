@@ -1,7 +1,5 @@
 """Keeps one prewarmed worker per local rank, modules already imported, for the next attempt.
 
-How this works
---------------
 :meth:`PrewarmPool.take` records how a rank is started; its successor's worker is started the same way. Once the attempt
 has settled, :meth:`PrewarmPool.tick` takes one small step at a time, so that training keeps its cores:
 

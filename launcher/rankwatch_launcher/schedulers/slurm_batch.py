@@ -1,7 +1,5 @@
 """``rankwatch slurm batch``: the last line of an sbatch script. Runs the job's command, then requeues or chains it.
 
-How this works
---------------
 The script ends with ``exec rankwatch slurm batch -- srun ... rankwatch run ...``, so that this process *is* the batch
 script: the one process that ``#SBATCH --signal=B:TERM@60`` signals.
 

@@ -35,7 +35,6 @@ def logs_of(
     Args:
         crashed: the likely cause first.
         context: knows where torch redirected their output.
-        host: this one.
         launchers: of the job; those of a large job send no log of a rank that only lost its connection to others.
     """
     if context is None:

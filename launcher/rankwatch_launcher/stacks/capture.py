@@ -1,7 +1,5 @@
 """Captures the stacks of a node's ranks from outside, before anything is killed.
 
-How this works
---------------
 All ranks are captured at once, each by the first method that works:
 
 1.  py-spy reads the memory of a process, so it also works on one that is stopped or holds its GIL; it needs
@@ -140,7 +138,6 @@ class StackReader:
         """Capture the stacks of all targets at once.
 
         Args:
-            targets: the live ranks.
             deadline: seconds from now, at most :data:`MAX_SECONDS`; a rank that takes longer is reported as an error.
             last: the ranks are killed next, so a stopped one may be continued to write its own stack.
             dumps: takes what the flight recorder of each rank holds, as JSON.
@@ -157,7 +154,6 @@ class StackReader:
         """Read the stacks of all targets without a signal to them: one of several looks.
 
         Args:
-            targets: the live ranks.
             deadline: seconds from now.
             known: positions in collectives of ranks, by rank, which are not queried again.
 

@@ -31,7 +31,6 @@ def of_rank(prefix: str, home: str, rank: int, uid: int, age: float) -> tuple[Co
     Args:
         prefix: the path without the rank; empty: where torch dumps by default.
         home: the home folder of the process.
-        rank: its rank.
         uid: its user, whose file it must be.
         age: seconds since it was started; an older file is another process's.
     """

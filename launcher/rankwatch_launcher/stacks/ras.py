@@ -47,9 +47,7 @@ def ask(pids: Sequence[int], until: float, *, proc: Path = procfs.PROC) -> RasRe
     do not answer.
 
     Args:
-        pids: the ranks' processes.
         until: when to have ended, on the monotonic clock.
-        proc: where ``/proc`` is.
     """
     began = time.monotonic()
     until = min(until, began + SECONDS)

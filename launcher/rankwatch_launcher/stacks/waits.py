@@ -1,7 +1,5 @@
 """What a rank that does not move waits for: read from ``/proc``, and followed until something that may end by itself.
 
-How this works
---------------
 The search begins at the main thread. What a thread waits for is known from its system call and that call's arguments
 (``/proc/PID/task/TID/syscall``), from its state, and from the descriptors involved. A thread that waits for another
 one of its process is followed to all threads that could wake it, one that waits for a child or for a pipe of one to the
@@ -123,12 +121,9 @@ def wait_of(
     """What a rank waits for.
 
     Args:
-        pid: its process.
         threads: its Python threads by their id in the kernel; empty: not known.
         parents: the parent of each process of this machine.
         of_job: the processes of this job here, whose ends of connections are peers.
-        proc: where ``/proc`` is.
-        machine: the architecture.
     """
     main = threads.get(pid)
     if any(_debugged(each) for each in threads.values()):

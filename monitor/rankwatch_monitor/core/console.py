@@ -1,7 +1,5 @@
 """What the consoles of a job's launchers show: the events of the job in one line each, by the effects of the core.
 
-How this works
---------------
 :func:`worded` is given every effect before it is delivered. Directives about an incident get a word and headlines;
 changes of incidents and stragglers that no directive is about become a ``tell``. What a console shows already of an
 incident or a straggler (:attr:`~.job.Job.told`) is not told again.

@@ -1,7 +1,5 @@
 """Goodput accounting: puts every second of a job's life into exactly one bucket.
 
-How this works
---------------
 :func:`account` is called about once a second and at transitions. Time is first *pending* in a provisional bucket; it is
 *settled*, and never changes again, once an event decides its bucket:
 
@@ -234,7 +232,6 @@ def overlaid(done: list[Span], incidents: Sequence[Incident], *, went_on: bool =
     """Lay incidents over spans of time.
 
     Args:
-        done: the spans.
         incidents: of the job, the oldest first.
         went_on: the time ended with a completed step of the same attempt.
     """

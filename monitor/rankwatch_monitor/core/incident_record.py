@@ -17,6 +17,7 @@ from rankwatch_monitor.core.cause import Detection, Shown, Site, Unnamed
 from rankwatch_monitor.core.hang.proof import PROVEN
 from rankwatch_monitor.core.hang.stacks import Stacks
 from rankwatch_monitor.core.hang.verdict import Culprit, culprits_to_json
+from rankwatch_monitor.core.plain import named
 from rankwatch_monitor.core.words import sentence
 
 HELD_BECAUSE: Final = {
@@ -369,39 +370,22 @@ class Incident:
     def to_json(self) -> dict[str, Any]:
         """The incident as the API returns it, without its stacks and logs."""
         return {
-            "id": self.id,
-            "job_id": self.job_id,
-            "kind": str(self.kind),
-            "attempt": self.attempt,
-            "opened_at": self.opened_at,
-            "closed_at": self.closed_at,
-            "culprits": culprits_to_json(self.culprits),
+            **named(self, _SHOWN),
             "affected": list(self.affected),
-            "reason": self.reason,
-            "section": self.section,
-            "limit": self.limit,
+            "culprits": culprits_to_json(self.culprits),
             "limit_source": self.limit_source or None,
-            "elapsed": self.elapsed,
-            "action": str(self.action),
-            "action_reason": self.action_reason,
-            "withheld": self.withheld and str(self.withheld),
-            "exclude": list(self.exclude),
-            "phase": str(self.phase),
-            "confirmed": self.confirmed,
-            "provisional": self.provisional,
             "proof": self.proof or None,
-            "proof_reason": self.proof_reason,
             "waits": [{"rank": each.rank, **asdict(each.wait)} for each in self.waits],
-            "acts_at": self.acts_at,
-            "restart_cost": self.restart_cost,
-            "attempts_here": self.attempts_here,
-            "outcome": self.outcome,
-            "ended": self.ended and str(self.ended),
-            "timeline": asdict(self.timeline),
-            "steps_lost": self.steps_lost,
-            "furthest_iteration": self.furthest_iteration,
             "node_checks": [each.to_json() for each in self.node_checks],
         }
+
+
+_SHOWN: Final = (
+    *("id", "job_id", "kind", "attempt", "opened_at", "closed_at", "reason", "section", "limit", "elapsed"),
+    *("action", "action_reason", "withheld", "exclude", "phase", "confirmed", "provisional", "proof_reason"),
+    *("acts_at", "restart_cost", "attempts_here", "outcome", "ended", "timeline", "steps_lost", "furthest_iteration"),
+)
+"""Fields and properties that the API has as they are."""
 
 
 def stated(shown: Shown, incident: Incident) -> str:

@@ -36,7 +36,6 @@ def infer(columns: RankColumns, durations: ObservedDurations, report: RankReport
         columns: the ranks, as of the reports before.
         durations: takes in the stretches that ended with this report.
         report: of a rank that does not send the age of its progress.
-        now: unix seconds.
     """
     rank = report.identity.rank
     reported_at = columns.last_report_R.item(rank)

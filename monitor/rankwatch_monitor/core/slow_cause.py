@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rankwatch.contract.enums import Cause
 
@@ -56,10 +56,6 @@ class LateRank(NamedTuple):
     def suspected(self) -> bool:
         """Whether evidence grows: more than one window, and no other reason is known."""
         return self.slow > 1 and self.doubt in (Doubt.FEW_WINDOWS, Doubt.NOISE)
-
-    def to_json(self) -> dict[str, Any]:
-        """For the API."""
-        return {**self._asdict(), "doubt": str(self.doubt), "suspected": self.suspected}
 
 
 class HeavyStage(NamedTuple):

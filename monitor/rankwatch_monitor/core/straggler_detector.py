@@ -1,7 +1,5 @@
 """Evaluates each complete window of a job: computes scores, and opens, updates and ends stragglers.
 
-How this works
---------------
 Each window gives one signal a rank: by which fraction of a step it is slower than its peers (see ``window``). A rank is
 slow in a window when its signal is above the :func:`threshold`. Slow in k of the last n windows, the newest included,
 it is a straggler; not slow in the last k windows known of it, it is none any more. With ``straggler_reference``

@@ -118,7 +118,6 @@ def judge(reports: Sequence[NodeReport], silent: Sequence[str] = (), *, only: st
     """The verdict on each job of these nodes, the largest first, as far as there is room for its ranks.
 
     Args:
-        reports: those of the nodes.
         silent: nodes that sent no report.
         only: the job to judge; None: all.
     """

@@ -16,6 +16,7 @@ from rankwatch.contract.peers import waits_for_peers
 from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.hang.stacks import StackGroup, site_of
 from rankwatch_monitor.core.hang.verdict import culprits_to_json
+from rankwatch_monitor.core.plain import named, plain
 from rankwatch_monitor.core.views import nccl_answers
 from rankwatch_monitor.core.words.causes import place, waits_for
 from rankwatch_monitor.diagnose import words
@@ -241,16 +242,8 @@ def _job_to_json(judged: Judged) -> dict[str, Any]:
         "slowness": None if judged.slowness is None else judged.slowness.to_json(),
         "standing": list(judged.standing),
         "unseen": list(judged.unseen),
-        "exits": [asdict(each) for each in judged.exits],
-        "groups": [
-            {
-                "ranks": list(group.ranks),
-                "waits": group.waits,
-                "process_state": str(group.process_state),
-                "frames": [asdict(frame) for frame in group.frames],
-            }
-            for group in judged.stacks.groups()
-        ],
+        "exits": plain(judged.exits),
+        "groups": [named(group, ("ranks", "waits", "process_state", "frames")) for group in judged.stacks.groups()],
         "ranks": [_rank_to_json(each) for each in judged.ranks],
         "advice": None if judged.advice is None else judged.advice.to_json(),
         "nccl": [] if judged.incident is None else nccl_answers.shown(judged.incident),
@@ -259,16 +252,7 @@ def _job_to_json(judged: Judged) -> dict[str, Any]:
 
 def _rank_to_json(rank: SeenRank) -> dict[str, Any]:
     return {
-        "rank": rank.rank,
-        "pid": rank.pid,
-        "local_rank": rank.local_rank,
-        "age": rank.age,
-        "process_state": str(rank.stack.process_state),
-        "error": rank.stack.error,
+        **named(rank, ("rank", "pid", "local_rank", "age", "threads", "native", "log", "gpu")),
+        **named(rank.stack, ("process_state", "error", "usage")),
         "in_collective": waits_for_peers(rank.stack.frames),
-        "usage": None if rank.stack.usage is None else asdict(rank.stack.usage),
-        "threads": [asdict(each) for each in rank.threads],
-        "native": [asdict(each) for each in rank.native],
-        "log": None if rank.log is None else asdict(rank.log),
-        "gpu": None if rank.gpu is None else asdict(rank.gpu),
     }

@@ -199,9 +199,7 @@ def refusal(
     """Why a request is not allowed, as HTTP status and sentence; None when it is.
 
     Args:
-        tokens: of the monitor.
         scope: that the request needs.
-        headers: of the request.
         query_token: used where there is no bearer token.
         sessions: looked up where there is no token at all.
         job_id: that the request is about, if it is about one.

@@ -1,7 +1,5 @@
 """Deadlines and a limit on connections.
 
-How this works
---------------
 Uvicorn closes connections that are idle after a response, and nothing else: a client that never sends its request, or
 one byte a second, or never reads its response would hold a file descriptor forever. This protocol adds a deadline to
 each of these states. When there are as many connections as file descriptors allow, those that have been idle longest

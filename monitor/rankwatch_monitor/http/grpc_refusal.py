@@ -1,7 +1,5 @@
 """Answers OTLP over gRPC, which this port does not take, in words that a gRPC client shows.
 
-How this works
---------------
 A gRPC client opens HTTP/2 with its preface. It gets our settings at once and, for its first request, a gRPC status
 whose message has the remedy; the connection is closed after that. All of it is constant bytes: requests are neither
 decompressed nor decoded, so no HTTP/2 library is needed. A client over TLS never gets here: it asks for HTTP/2 in the

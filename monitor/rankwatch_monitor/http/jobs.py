@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
 from rankwatch_monitor.core.views import (
     communication,
@@ -125,7 +126,7 @@ def job_routes(routes: APIRouter, monitor: Monitor) -> None:
             "nodes": job_view.launchers(job, now),
             "vitals": vitals(job),
             "account": clauses(job, now),
-            "unsaved_log": None if (log := unsaved_log(job, now)) is None else log.to_json(),
+            "unsaved_log": None if (log := unsaved_log(job, now)) is None else copied(responses.Place, log),
             "sections": {
                 name: {"finished": observed.count, "longest": observed.longest, "first": observed.first}
                 for name, observed in sorted(job.durations.sections.items())
@@ -183,8 +184,7 @@ def job_routes(routes: APIRouter, monitor: Monitor) -> None:
             "flight_dumps": flight_dumps.shown(job, incident),
             "nccl": nccl_answers.shown(incident),
             "collectives": [
-                cast("responses.GroupProgress", {**f._asdict(), "ranks": list(f.ranks)})
-                for f in incident.stacks.group_progress()[:PROGRESS_SHOWN]
+                copied(responses.GroupProgress, each) for each in incident.stacks.group_progress()[:PROGRESS_SHOWN]
             ],
         }
 

@@ -39,7 +39,6 @@ class Origins:
         """Why a request is refused; None when it is not.
 
         Args:
-            method: of the request.
             headers: by lower-case name.
             guarded: whether the monitor has tokens, which no foreign page has.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, cast
 
@@ -12,12 +12,13 @@ from starlette.concurrency import run_in_threadpool
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.regression.explain import Explanation, KnownSlow, explain
+from rankwatch_monitor.core.plain import copied, plain
+from rankwatch_monitor.core.regression.explain import KnownSlow, explain
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.of_attempts import of_attempts
-from rankwatch_monitor.core.regression.outages import Outage, with_edges
+from rankwatch_monitor.core.regression.outages import with_edges
 from rankwatch_monitor.core.regression.sample import NAME, OWN_PARTS, Sample, merged
-from rankwatch_monitor.core.regression.trends import SHOWN, Selection, TrendHistory, neighbours
+from rankwatch_monitor.core.regression.trends import SHOWN, Selection, neighbours
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import downtime, responses, verdict
 from rankwatch_monitor.core.views.throttling import throttle_of
@@ -71,10 +72,12 @@ def why_routes(routes: APIRouter, monitor: Monitor) -> None:
             raise HTTPException(422, str(error)) from None
         if at is None and history.latest is None:
             trends, outages, began = job.trends.copy(), downtime.outages(job, now), job.ledger.began
-            found = await run_in_threadpool(_of_attempts, trends, now, outages, began)
+            found = await run_in_threadpool(
+                lambda: of_attempts(with_edges(trends.window(now - DAY, now), outages, began))
+            )
             explanation = found or explanation
         late = job.performance.late if at is None else None
-        stated = None if late is None else {**late.to_json(), "sentence": words.late(late)}
+        stated = None if late is None else {**copied(responses.Late, late), "sentence": words.late(late)}
         return cast("responses.Why", {**explanation.to_json(), "late": stated})
 
     @routes.get(
@@ -101,10 +104,6 @@ def why_routes(routes: APIRouter, monitor: Monitor) -> None:
         )
         samples = await run_in_threadpool(_samples, kept, wanted, shown, brief)
         return JSONResponse({"samples": samples})
-
-
-def _of_attempts(trends: TrendHistory, now: float, outages: Sequence[Outage], began: float) -> Explanation | None:
-    return of_attempts(with_edges(trends.window(now - DAY, now), outages, began))
 
 
 def _known_slow(job: Job, straggler: Straggler) -> KnownSlow:
@@ -169,13 +168,8 @@ def _slowest(sample: Sample) -> dict[str, Any] | None:
 
 def _whole(sample: Sample) -> dict[str, Any]:
     return {
-        **sample._asdict(),
+        **plain(sample),
         "waiting": sample.waiting,
-        "sections": {name: section._asdict() for name, section in sample.sections.items()},
-        "collectives": {name: collective._asdict() for name, collective in sample.collectives.items()},
-        "device": sample.device._asdict() if sample.device else None,
-        "waited": sample.waited._asdict() if sample.waited else None,
-        "changes": [change._asdict() for change in sample.changes],
         "slowest": _slowest(sample),
-        "slow_ranks": [slow._asdict() for slow in sample.slowest],
+        "slow_ranks": plain(sample.slowest),
     }

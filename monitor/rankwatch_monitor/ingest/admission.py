@@ -1,7 +1,5 @@
 """Backpressure: decides whether there is room for one more request, before it is read and again before it is decoded.
 
-How this works
---------------
 The monitor does all its work on one event loop. Under overload the line of complete requests (:mod:`.work_queue`)
 grows, or a turn of the loop, and delays responses. So a request that comes up later than :data:`LATE` after it was
 complete, or that late in a turn (a timer notes when a turn begins), is refused with 503; the line then gets shorter

@@ -1,7 +1,5 @@
 """A bounded cache of values per sender, which also evicts senders that have been silent for a while.
 
-How this works
---------------
 There are two generations. A key that is used is in the young one. Every five minutes the young generation becomes the
 old one, and what is left in the previous old one is evicted, so processes of ended jobs do not stay until others push
 them out; keys of the old generation move to the young one when used. Within a generation, and so overall, keys are

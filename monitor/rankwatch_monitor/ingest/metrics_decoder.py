@@ -1,7 +1,5 @@
 """Decodes an OTLP metrics request into rank reports, and into rejections.
 
-How this works
---------------
 One resource is one report. The process is read from the resource's attributes, and cached by the resource's bytes,
 which are the same in every export of a process. Then :data:`READERS` maps each metric of the contract to the function
 that reads it. Fields that need several metrics (a window, a kernel report, a device) are assembled at the end. Metrics

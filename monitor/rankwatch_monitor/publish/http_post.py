@@ -12,11 +12,10 @@ import random
 import ssl
 import time
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from rankwatch.contract.http_connection import HttpConnection, basic_authorization
+from rankwatch.contract.http_connection import HttpConnection, basic_authorization, retry_after
 
 CONNECT_TIMEOUT: Final = 5.0
 ANSWER_TIMEOUT: Final = 15.0
@@ -27,8 +26,6 @@ FIRST: Final = 1.0
 """Seconds until the first retry; doubles with each further one."""
 LONGEST: Final = 600.0
 """Seconds between two tries at most, unless the receiver asks for more."""
-MOST_ASKED: Final = 86_400.0
-"""Seconds that a receiver may ask for with ``Retry-After``."""
 
 
 class Answer(NamedTuple):
@@ -143,21 +140,3 @@ def backoff(failures: int) -> float:
     """Seconds to wait after so many failures in a row, with jitter so that senders do not retry together."""
     whole = min(LONGEST, FIRST * 2.0 ** min(failures - 1, 20))
     return whole * random.uniform(0.5, 1.0)
-
-
-def retry_after(value: str | None, now: float) -> float | None:
-    """Seconds that a ``Retry-After`` header asks for, given as a number or a date; None without a valid one.
-
-    Args:
-        value: the header.
-        now: unix seconds.
-    """
-    if value is None:
-        return None
-    asked = value.strip()
-    if asked.isascii() and asked.isdigit():
-        return min(float(asked[:12]), MOST_ASKED)
-    try:
-        return min(max(0.0, parsedate_to_datetime(asked).timestamp() - now), MOST_ASKED)
-    except (ValueError, TypeError, OverflowError):
-        return None

@@ -1,7 +1,5 @@
 """Plays recorded or simulated events through the monitor's core, faster than real time.
 
-How this works
---------------
 A recorded event is applied at its recorded time, and the job is evaluated on a grid of 0.1 s ticks, like the monitor's
 loop does. Most ticks cannot change anything and are skipped (a fifth of the CPU for a healthy job). A tick is evaluated
 

@@ -175,7 +175,6 @@ class Recorder:
 
         Args:
             path: the file; if it exists, a number is added to the name.
-            now: unix seconds.
 
         Raises:
             ValueError: it cannot be written; the message gives the reason.

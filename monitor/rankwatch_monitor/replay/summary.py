@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from rankwatch.contract.enums import Cause, StragglerVerdict
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import named, plain
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.straggler.state import Performance
 from rankwatch_monitor.core.views.job_verdict import finding
@@ -67,32 +68,13 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON."""
-        return {
-            "verdict": str(self.verdict),
-            "cause": str(self.cause),
-            "reason": self.reason,
-            "stragglers": [
-                {
-                    "rank": s.rank,
-                    "host": s.host,
-                    "score": s.score,
-                    "lateness": s.lateness,
-                    "share": s.share,
-                    "cause": str(s.cause),
-                    "reason": s.reason,
-                    "since": s.since,
-                    "ended": s.ended,
-                    "cost_gpu_hours": s.cost_gpu_hours,
-                }
-                for s in self.stragglers
-            ],
-            "ranks": list(self.ranks),
-            "share": self.share,
-            "host": self.host,
-            "findings": [each.to_json() for each in self.findings],
-            "cost_gpu_hours": self.cost_gpu_hours,
-            "windows": self.windows,
-        }
+        return {**plain(self), "stragglers": [named(each, _OF_STRAGGLER) for each in self.stragglers]}
+
+
+_OF_STRAGGLER: Final = (
+    *("rank", "host", "score", "lateness", "share", "cause", "reason", "since", "ended", "cost_gpu_hours"),
+)
+"""What is shown of each."""
 
 
 def summarize(performance: Performance) -> Summary:

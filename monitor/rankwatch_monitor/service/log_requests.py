@@ -80,11 +80,9 @@ class LogRequests:
         """The answers by launcher, once all have come or the time is over; without an answer its gaps say so.
 
         Args:
-            job_id: the job.
             wanted: ranks by launcher.
             asked_for: which part of each log; its ranks and number differ between launchers.
             reader: who reads, for the bounds.
-            now: unix seconds.
 
         Raises:
             Refusal: 429, the reader has read as much as it may in a minute, or waits for too many answers already.

@@ -1,7 +1,5 @@
 """The running monitor: the only module that reads the clock and calls the core.
 
-How this works
---------------
 Everything runs on one asyncio thread. Telemetry (``ingest``) and messages of launchers and operators (``submit``) are
 applied to their job immediately; a tick ten times a second evaluates every job. Effects of the core are stored first,
 then delivered: a directive becomes visible to launchers once its row was committed. If the database refuses the row

@@ -61,7 +61,6 @@ class Ownership:
             leases: not started yet.
             repository: jobs are loaded from it; it is fenced to write only rows of owned jobs.
             registry: adopts and drops jobs.
-            now: unix seconds.
         """
         self.leases = leases
         self.newest: Sequence[JobSummary] = ()
@@ -103,7 +102,6 @@ class Ownership:
         """Wait until this monitor owns a job; False when there is no such job.
 
         Args:
-            job_id: which.
             contact: the request comes from a launcher, which may introduce a new job; else from a reader.
 
         Raises:

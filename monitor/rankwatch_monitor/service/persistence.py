@@ -109,7 +109,6 @@ class Persistence:
         Args:
             jobs: those in memory, by ID.
             default_policy: of new jobs.
-            now: unix seconds.
             before: called with a job and its past before they are merged.
 
         Returns:
@@ -278,7 +277,7 @@ class Persistence:
         saved.launchers = {name: codec.copy_of_launcher(node) for name, node in job.nodes.items()}
         for name, copied in saved.launchers.items():
             if copied is not None and stored.get(name) != copied:
-                body = partial(_launcher_body, copied)
+                body = partial(lambda stored: {"body": codec.launcher_body(stored)}, copied)
                 self.repository.save(schema.launchers, {"job_id": job.id, "node": name}, deferred=body)
         for name in stored.keys() - saved.launchers.keys():
             self.repository.remove(schema.launchers, {"job_id": job.id, "node": name})
@@ -307,7 +306,3 @@ class Persistence:
 
     def _of(self, job: Job) -> _Saved:
         return self._saved.setdefault(job.id, _Saved())
-
-
-def _launcher_body(copied: codec.StoredLauncher) -> dict[str, object]:
-    return {"body": codec.launcher_body(copied)}

@@ -1,7 +1,5 @@
 """Stores the newest sampled spans of each rank in bounded memory, for the timeline on the page.
 
-How this works
---------------
 A span is one entry of a section in a sampled step. Each rank has a ring buffer, so that a silent rank keeps its last
 spans however much the others send. The rings hold as many spans as the job's share allows (:func:`capacity`), 26 bytes
 each, and are truncated when more ranks appear. When all jobs together exceed :data:`SPANS_IN_ALL`, the least recently

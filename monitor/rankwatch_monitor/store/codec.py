@@ -41,6 +41,7 @@ from rankwatch_monitor.core.incident_record import (
     Withheld,
 )
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest, registration_to_json
+from rankwatch_monitor.core.plain import named, plain
 from rankwatch_monitor.core.rank_runs import MOST_RANKS, RankRuns
 
 _CAUSE: Final[TypeAdapter[Cause]] = TypeAdapter(Annotated[Cause, Field(discriminator="kind")])
@@ -55,6 +56,12 @@ _RECORDS: Final[Mapping[str, TypeAdapter[Any]]] = {
     "errors": TypeAdapter(tuple[RankError, ...]),
 }
 
+_PLAIN: Final = (
+    *("name", "world_size", "attempt", "attempt_since", "restarts", "given_back", "launches", "restarting_attempt"),
+    *("last_directive", "last_incident"),
+)
+"""Attributes of a job that are stored as they are."""
+
 
 def job_row(job: Job, *, nodes: bool = True) -> dict[str, Any]:
     """A job as a row of the table ``jobs``; without its ``nodes`` where those have a row of their own."""
@@ -65,22 +72,9 @@ def job_row(job: Job, *, nodes: bool = True) -> dict[str, Any]:
         "policy": job.policy.to_json(),
         "learned": job.durations.to_json(),
         "body": {
-            "name": job.name,
-            "world_size": job.world_size,
-            "attempt": job.attempt,
-            "attempt_since": job.attempt_since,
-            "restarts": job.restarts,
-            "given_back": job.given_back,
-            "launches": job.launches,
-            "restarting_attempt": job.restarting_attempt,
+            **named(job, (*_PLAIN, "incident_counts", "standstills", "ended", "stopping")),
             "spoke": job.ever_instrumented,
             "stepped": job.counts_steps,
-            "last_directive": job.last_directive,
-            "last_incident": job.last_incident,
-            "incident_counts": dict(job.incident_counts),
-            "standstills": [each._asdict() for each in job.standstills],
-            "ended": asdict(job.ended) if job.ended else None,
-            "stopping": asdict(job.stopping) if job.stopping else None,
             "ledger": job.ledger.to_json(),
         },
     }
@@ -114,12 +108,8 @@ def launcher_body(node: StoredLauncher) -> dict[str, Any]:
     """A body of the table ``launchers``, encoded on any thread."""
     return {
         "registration": registration_to_json(node.registration),
-        "attempt": node.attempt,
+        **named(node, ("attempt", "ended", "role", "role_reason", "lost")),
         "ranks": sorted(node.ranks),
-        "ended": asdict(node.ended) if node.ended else None,
-        "role": str(node.role),
-        "role_reason": node.role_reason,
-        "lost": asdict(node.lost) if node.lost else None,
         "former": sorted(node.former),
     }
 
@@ -142,16 +132,13 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     if not is_world(row["body"]["world_size"]):  # without it, it is no job
         raise ValueError("it has more ranks than any job")
     body = {**job_row(Job(row["id"], row["created_at"]))["body"], **row["body"]}
-    job = Job(row["id"], row["created_at"], name=body["name"], policy=Policy().changed(row["policy"]))
+    job = Job(row["id"], row["created_at"], policy=Policy().changed(row["policy"]))
+    for name in _PLAIN:
+        setattr(job, name, body[name])
     job.last_heard = job.heard_before = row["last_heard"]
-    job.world_size, job.attempt = body["world_size"], body["attempt"]
-    job.attempt_since, job.silence_baseline = body["attempt_since"], now
+    job.silence_baseline = now
     job.columns.grow(job.world_size)
-    job.launches = body["launches"]
-    job.restarts, job.restarting_attempt = body["restarts"], body["restarting_attempt"]
-    job.given_back = body["given_back"]
     job.instrumented_before, job.stepped_before = body["spoke"], body["stepped"]
-    job.last_directive, job.last_incident = body["last_directive"], body["last_incident"]
     job.incident_counts = {VerdictKind(kind): count for kind, count in body["incident_counts"].items()}
     for each in body["standstills"]:
         job.standstills.append(Standstill(**{**_known(Standstill, each), "ranks": tuple(each["ranks"])}))
@@ -201,22 +188,17 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
     body["stacks"], body["heard_nodes"] = stacks, nodes = incident.stacks.copy(), set(incident.heard_nodes)
 
     def encode() -> dict[str, Any]:
-        return body | {
+        own = {"affected", "lost_peer", "culprits", "stacks", "heard_nodes", "dumps", "waits"}
+        return {name: plain(value) for name, value in body.items() if name not in own} | {
             "affected": list(body["affected"]),
-            "timeline": asdict(body["timeline"]),
+            "lost_peer": list(body["lost_peer"]),
             "culprits": [
                 {**c._asdict(), "cause": cause}
                 for c, cause in zip(body["culprits"], causes_to_json(body["culprits"]), strict=True)
             ],
-            **{name: body[name] and asdict(body[name]) for name in ("why_none", "found", "shown")},
             "stacks": stacks.to_json(),
             "heard_nodes": sorted(nodes),
-            "logs": [asdict(log) for log in body["logs"]],
-            "errors": [asdict(each) for each in body["errors"]],
-            "lost_peer": list(body["lost_peer"]),
-            "node_checks": [asdict(each) for each in body["node_checks"]],
             "dumps": {str(rank): size for rank, size in body["dumps"].items()},
-            "nccl": [asdict(each) for each in body["nccl"]],
             "waits": [[each.rank, asdict(each.wait), *each[2:]] for each in body["waits"]],
         }
 

@@ -1,7 +1,5 @@
 """Leases on jobs, when several monitors share one database (docs/adr/0012-jobs-are-held-by-lease.md).
 
-How this works
---------------
 A row of ``leases`` names the holder of a job, the expiry by the database's clock, and the generation: how often the job
 has changed hands. One thread acquires requested leases, renews the held ones three times within the duration of a
 lease, takes its part of those that have just expired, and detects lost ones. It reports to the callbacks of
@@ -157,7 +155,6 @@ class Leases:
         """Request the lease of a job.
 
         Args:
-            job_id: which.
             contact: a rank or launcher of the job contacted this monitor. Then a new job is acquired, and the holder
                 of another one is notified.
             again: also when it was requested a moment ago, since a client waits for the result.

@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from rankwatch.contract.enums import Action, Cause, ScoreReference, StragglerVerdict
+from rankwatch.contract.enums import Cause, StragglerVerdict
+from rankwatch.contract.messages import read
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.straggler.best_medians import BestMedians
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
@@ -34,8 +35,8 @@ def snapshot(performance: Performance) -> Callable[[], dict[str, Any]]:
 
     def body() -> dict[str, Any]:
         return {
-            "stragglers": [{**each.to_json(), "share": each.share} for each in stragglers],
-            "findings": [finding.to_json() for finding in findings],
+            "stragglers": [asdict(each) for each in stragglers],
+            "findings": [asdict(each) for each in findings],
             "cost_gpu_hours": cost,
             "verdicts": {str(verdict): count for verdict, count in verdicts.items()},
             "found": found,
@@ -65,8 +66,8 @@ def restore(performance: Performance, body: Mapping[str, Any]) -> None:
         for column, each in enumerate(stored["names"]):
             if (own := table.index(each)) is not None:
                 table["median"][: len(median_DK), own] = median_DK[:, column]
-    performance.stragglers = [_straggler(each) for each in body["stragglers"]]
-    performance.findings = tuple(map(_finding, body["findings"]))
+    performance.stragglers = [read(Straggler, each) for each in body["stragglers"]]
+    performance.findings = tuple(read(Finding, each) for each in body["findings"])
     performance.verdicts = {StragglerVerdict(verdict): count for verdict, count in body["verdicts"].items()}
     performance.found = {Cause(cause): count for cause, count in body["found"].items()}
     performance.cost_gpu_hours, performance.last_straggler = body["cost_gpu_hours"], body["last_straggler"]
@@ -84,17 +85,3 @@ def _packed(values: Any) -> str:
 def _unpacked(text: str, columns: int) -> Any:
     flat = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype="<f4")
     return flat.reshape(-1, columns) if columns else flat.reshape(0, 0)
-
-
-def _straggler(stored: Mapping[str, Any]) -> Straggler:
-    enums = {
-        "cause": Cause(stored["cause"]),
-        "reference": ScoreReference(stored["reference"]),
-        "action": Action(stored["action"]),
-    }
-    return Straggler(**{**stored, **enums})
-
-
-def _finding(stored: Mapping[str, Any]) -> Finding:
-    enums = {"verdict": StragglerVerdict(stored["verdict"]), "cause": Cause(stored["cause"])}
-    return Finding(**{**stored, **enums, "ranks": tuple(stored["ranks"])})

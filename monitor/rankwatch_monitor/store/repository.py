@@ -246,7 +246,6 @@ class Repository:
         """Queue an upsert.
 
         Args:
-            table: its table.
             values: its columns.
             on_commit: called once it was committed, on any thread. While the database is unavailable it is called
                 without a commit, unless a :attr:`fence` is set.

@@ -1,7 +1,8 @@
-"""Upgrades a database to the current schema, at each start and in one transaction.
+"""Brings a database to the current schema, at each start and in one transaction.
 
-The version is stored in the table ``rankwatch_version``: another application may use the same PostgreSQL database and
-Alembic's default table. Alembic is slow to import, so it is only loaded when an upgrade is needed.
+A new database gets the tables of :mod:`.schema`, an older one the changes since its version. The version is stored in
+the table ``rankwatch_version``: another application may use the same PostgreSQL database and Alembic's default table.
+Alembic is slow to import, so it is only loaded when an upgrade is needed.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Column, Connection, MetaData, String, Table, inspect, select
+from sqlalchemy import Column, Connection, MetaData, String, Table, insert, inspect, select
 
+from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.locks import acquire_upgrade_lock
 
 log = logging.getLogger("rankwatch.store")
@@ -55,14 +57,18 @@ def upgrade(connection: Connection) -> None:
                 f"the database {connection.engine.url} is of version {found}, which this version of Rankwatch does not "
                 f"know (it knows {VERSIONS[-1]}): upgrade Rankwatch, or name another --database"
             )
-        if found is None and inspect(connection).has_table("jobs"):
+        if found is not None:
+            run_migrations(connection)
+            log.info("the database was upgraded from version %s to %s", found, VERSIONS[-1])
+            return
+        if inspect(connection).has_table("jobs"):
             raise ValueError(
                 f"the database {connection.engine.url} has a table jobs that is not Rankwatch's: name another "
                 "--database"
             )
-        run_migrations(connection)
-        if found is not None:
-            log.info("the database was upgraded from version %s to %s", found, VERSIONS[-1])
+        schema.metadata.create_all(connection)
+        _version.create(connection)
+        connection.execute(insert(_version).values(version_num=VERSIONS[-1]))
 
 
 def run_migrations(connection: Connection) -> None:

@@ -1,7 +1,5 @@
 """Writes rows on one thread, a transaction for everything queued meanwhile, so that the event loop never waits.
 
-How this works
---------------
 A :class:`RowWrite` is a row with its companions, which are committed with it or not at all. The :class:`Backlog` keeps
 one write for each primary key, the newest; callbacks and companions of a replaced write move over to the newer one, so
 an outage of hours costs the memory of one row for each key. Writes stay in the backlog until they are committed and
@@ -80,12 +78,10 @@ class RowWrite:
         """Describe a row.
 
         Args:
-            table: its table.
             values: its columns; for a deletion its primary key.
             on_commit: called after the commit.
             deferred: computes further columns on the writer's thread.
             companions: rows that are committed with it.
-            delete: delete the row.
         """
         self.companions = [RowWrite(*companion) for companion in companions]
         self.number = next(_numbers)

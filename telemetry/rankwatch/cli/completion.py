@@ -1,7 +1,5 @@
 """``rankwatch completion``: a script that completes commands, flags and values in bash, zsh or fish.
 
-How this works
---------------
 Sub-commands are entry points, and each makes its own argument parser. :func:`parser_of` runs a command with ``--help``
 and captures the parser when argparse is about to print, so that commands of plug-ins are completed, too. The parser's
 flags, choices and file arguments become a static script (:mod:`rankwatch.cli.completion_scripts`); on Tab it runs

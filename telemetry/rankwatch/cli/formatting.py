@@ -84,12 +84,7 @@ def gpu_time(seconds: float) -> str:
 
 
 def verdict_row(verdict: Mapping[str, Any], now: float) -> str:
-    """The figures of a verdict: ``since 14:37:31 UTC (18.2 s), 4 ranks idle, 1.1 GPU-minutes lost, restart in 43 s``.
-
-    Args:
-        verdict: as the API has it.
-        now: unix seconds.
-    """
+    """The figures of a verdict: ``since 14:37:31 UTC (18.2 s), 4 ranks idle, 1.1 GPU-minutes lost, restart in 4 s``."""
     since, lost, follows = verdict["since"], verdict["lost"], verdict["next"]
     parts = []
     if since is not None:

@@ -1,7 +1,5 @@
 """Full-screen display on the terminal's alternate screen, redrawn in place; the terminal is restored on every exit.
 
-How this works
---------------
 The shell's screen is preserved while the alternate screen is active. Keys are read unbuffered and not echoed.
 
 ================================  ======================================================================================

@@ -10,12 +10,11 @@ import hashlib
 import json
 import os
 import socket
-import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rankwatch.contract import records
-from rankwatch.contract.files import replace_file, temporary_folder
+from rankwatch.contract.files import read_private, replace_file, temporary_folder
 from rankwatch.contract.messages import read_text
 from rankwatch.monitor_client import MonitorClient, MonitorError
 
@@ -45,7 +44,7 @@ def publish(record: Path, url: str, token: str, written: float) -> None:
 def running(record: Path) -> MonitorClient | None:
     """A client of the reader of a record that answers and has read its last change; None: there is none."""
     with contextlib.suppress(OSError, ValueError, MonitorError):
-        reader = read_text(Reader, _content(_file(record, create=False)))
+        reader = read_text(Reader, read_private(_file(record, create=False)))
         if reader.host == socket.gethostname() and reader.written == written(record):
             client = MonitorClient(reader.url, reader.token)
             client.read("/jobs")
@@ -62,11 +61,3 @@ def written(record: Path) -> float:
 def _file(record: Path, *, create: bool) -> Path:
     name = hashlib.sha256(os.fsencode(record.resolve())).hexdigest()[:32]
     return temporary_folder("readers", create=create) / f"{name}.json"
-
-
-def _content(file: Path) -> bytes:
-    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
-        found = os.fstat(opened.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise PermissionError(f"{file} is not private")
-        return opened.read()

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
@@ -24,9 +24,9 @@ LARGEST: Final = 10_000_000
 def report(argv: Sequence[str]) -> int:
     """Print what happened to a job: goodput, incidents, stacks, limits."""
     arguments = _parser(os.environ).parse_args(argv)
-    as_text, json_form = (scores, scores_as_json) if arguments.scores else (text, as_json)
+    as_text, json_form = (scores, _json_of("scores")) if arguments.scores else (text, as_json)
     if arguments.communication:
-        as_text, json_form = communication, communication_as_json
+        as_text, json_form = communication, _json_of("communication")
     return print_for_job("rankwatch report", arguments, json_form if arguments.json else as_text)
 
 
@@ -38,11 +38,6 @@ def text(client: MonitorClient, job: str) -> str:
 def scores(client: MonitorClient, job: str) -> str:
     """The performance of all ranks as text, in the format of nvidia-resiliency-ext."""
     return _fitted(lines(client.get(f"{path_of(job)}/scores/report").decode(), LARGEST))
-
-
-def scores_as_json(client: MonitorClient, job: str) -> str:
-    """The scores of every rank as JSON."""
-    return json.dumps(client.read(f"{path_of(job)}/scores"), indent=2) + "\n"
 
 
 def communication(client: MonitorClient, job: str) -> str:
@@ -75,11 +70,6 @@ def communication(client: MonitorClient, job: str) -> str:
     return "".join(f"{line}\n" for line in made)
 
 
-def communication_as_json(client: MonitorClient, job: str) -> str:
-    """The same as JSON."""
-    return json.dumps(client.read(f"{path_of(job)}/communication"), indent=2) + "\n"
-
-
 def as_json(client: MonitorClient, job: str) -> str:
     """The report as JSON: the job, its goodput, its incidents with their stacks, its stragglers and scores."""
     path = path_of(job)
@@ -90,6 +80,10 @@ def as_json(client: MonitorClient, job: str) -> str:
     slow = client.listed(f"{path}/stragglers", "stragglers")
     found = {"incidents": incidents, "stragglers": slow, "scores": client.read(f"{path}/scores")}
     return json.dumps({**facts, **found}, indent=2) + "\n"
+
+
+def _json_of(view: str) -> Callable[[MonitorClient, str], str]:
+    return lambda client, job: json.dumps(client.read(f"{path_of(job)}/{view}"), indent=2) + "\n"
 
 
 def _fitted(report_text: str) -> str:

@@ -1,7 +1,5 @@
 """Terminal output: colours, width, tables that fit, and a progress line.
 
-How this works
---------------
 :func:`terminal_of` inspects a stream: without a terminal, with ``NO_COLOR`` or with ``TERM=dumb`` there are no colours;
 without a terminal the width is ``COLUMNS``, by default :data:`WIDTH`. Text is made printable and fitted *before* it is
 painted, so that measured text contains no escape sequences. Standard library only.

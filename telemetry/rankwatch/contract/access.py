@@ -10,12 +10,18 @@ import contextlib
 import json
 import os
 import socket
-import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rankwatch.contract.files import check_own, private_folder, replace_file, state_folder, temporary_folder
+from rankwatch.contract.files import (
+    check_own,
+    private_folder,
+    read_private,
+    replace_file,
+    state_folder,
+    temporary_folder,
+)
 from rankwatch.contract.messages import read_text
 
 
@@ -83,12 +89,7 @@ def _temporary_folder(*, create: bool) -> Path:
 
 def _read(file: Path) -> Iterator[MonitorAccess]:
     with contextlib.suppress(OSError, ValueError):
-        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(handle, encoding="utf-8") as opened:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-                return
-            access = read_text(MonitorAccess, opened.read())
+        access = read_text(MonitorAccess, read_private(file))
         if access.host != socket.gethostname():
             return
         if _runs(access.pid):

@@ -77,7 +77,6 @@ def size_of(operation: str, ranks: int, given: int, received: int) -> int:
 
     Args:
         operation: one of :data:`OPERATIONS`.
-        ranks: members of the group.
         given: bytes of this rank's input.
         received: bytes of its output.
     """

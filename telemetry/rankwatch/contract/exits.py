@@ -49,7 +49,6 @@ def exit_phrase(code: int, message: str = "", signal: str = "") -> str:
     Args:
         code: the exit code, or minus the signal that killed the process.
         message: the first line of its exception, or its own explanation.
-        signal: the signal's name.
     """
     if code < 0:
         after = f" after {message}" if message and code == -signals.SIGABRT else ""

@@ -80,6 +80,19 @@ def read_file(path: Path, most: int = LARGEST, *, errors: str = "strict", owner:
     return body.decode(errors=errors)
 
 
+def read_private(path: Path) -> bytes:
+    """The content of a file that no other user can have made or read.
+
+    Raises:
+        OSError: it cannot be read, or is no such file.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{path} is not private")
+        return file.read()
+
+
 def make_folders(path: Path) -> None:
     """Create ``path`` and its missing parents as mode 0700, whatever the umask.
 

@@ -13,16 +13,21 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from rankwatch.contract.text import one_line
 from rankwatch.contract.tls import TlsFiles
 
 Headers = Mapping[str, str]
 NO_HEADERS: Final[Headers] = {}
+MOST_ASKED: Final = 86_400.0
+"""Seconds that a receiver may ask for with ``Retry-After``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,39 +112,59 @@ class HttpConnection:
         """Send one request and return its response.
 
         Args:
-            method: of the request.
             target: path and query.
-            body: of the request.
-            headers: of the request.
             timeout: seconds in which the whole response must arrive.
             limit: bytes read of the response; the connection is closed if it has more.
 
         Raises:
             OSError: there is no response; the connection is closed. TimeoutError: connecting or the response timed out.
         """
-        self.connect()
-        connection = self._connection
-        assert connection is not None
-        connection.sock.settimeout(timeout)
-        connection.response_class = partial(TimedResponse, timeout)  # type: ignore[assignment]  # a factory will do
-        self._used = True
-        try:
-            if self._proxy is not None and self._url.scheme == "http":
-                target = f"http://{self._url.netloc.rpartition('@')[2]}{target}"
-                headers = {**headers, **_authorization(self._proxy)}
-            connection.request(method, target, body, dict(headers))
-            response = connection.getresponse()
+        response = self.begin(method, target, body, headers, timeout=timeout)
+        with self._dropped_on_error():
             content = response.read(limit) if limit is not None else response.read()
-        except http.client.HTTPException as error:
-            self._drop()
-            raise _as_os_error(error) from error
-        except BaseException:
-            self._drop()
-            raise
         if not response.isclosed():  # the rest of a long response is not read
             self._drop()
         names = {name.lower(): value for name, value in response.getheaders()}
         return Response(response.status, response.reason, names, content)
+
+    def begin(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: Headers = NO_HEADERS,
+        *,
+        timeout: float,
+        whole: float | None = None,
+    ) -> http.client.HTTPResponse:
+        """Send one request and return its response with nothing read of it but the head.
+
+        Arguments and errors are those of :meth:`request`; ``whole``: seconds in which the whole response must arrive,
+        if ``timeout`` is only that without a byte. Close the connection unless all of the response is read.
+        """
+        self.connect()
+        connection = self._connection
+        assert connection is not None
+        connection.sock.settimeout(timeout)
+        made: Any = partial(TimedResponse, whole or timeout)
+        connection.response_class = made  # a factory will do
+        self._used = True
+        if self._proxy is not None and self._url.scheme == "http":
+            target = f"http://{self._url.netloc.rpartition('@')[2]}{target}"
+            headers = {**headers, **_authorization(self._proxy)}
+        with self._dropped_on_error():
+            connection.request(method, target, body, dict(headers))
+            return connection.getresponse()
+
+    @contextmanager
+    def _dropped_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._drop()
+            if isinstance(error, http.client.HTTPException):
+                raise _as_os_error(error) from error
+            raise
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -230,6 +255,28 @@ def _authorization(proxy: SplitResult) -> dict[str, str]:
     if proxy.username is None:
         return {}
     return {"Proxy-Authorization": basic_authorization(proxy.username, proxy.password or "")}
+
+
+def reason_of(error: Exception) -> str:
+    """Why there is no response: the operating system's text, ``connection refused``, where there is one."""
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
+        return error.strerror.lower()
+    return one_line(str(error), 300) or type(error).__name__
+
+
+def retry_after(value: str | None, now: float) -> float | None:
+    """Seconds that a ``Retry-After`` header asks for, given as a number or a date; None without a valid one."""
+    if value is None:
+        return None
+    asked = value.strip()
+    if asked.isascii() and asked.isdigit():
+        return min(float(asked[:12]), MOST_ASKED)
+    try:
+        return min(max(0.0, parsedate_to_datetime(asked).timestamp() - now), MOST_ASKED)
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def basic_authorization(user: str, password: str) -> str:

@@ -33,7 +33,6 @@ class ParallelLayout:
 
         Args:
             declared: resource attributes of the process; one that declares a coordinate switches the reading off.
-            rank: global rank of the process.
         """
         names = {f"dl.{dimension}.rank" for dimension in semconv.PARALLEL_DIMENSIONS}
         self._declared = any(name.removeprefix("nv.") in names for name in declared)

@@ -7,10 +7,8 @@ or comes earlier where the receiver's Retry-After is shorter.
 
 from __future__ import annotations
 
-import email.utils
 import gzip
 import logging
-import ssl
 import time
 import zlib
 from collections import deque
@@ -21,7 +19,7 @@ from itertools import islice
 from typing import Final
 from urllib.parse import urlsplit
 
-from rankwatch.contract.http_connection import HttpConnection
+from rankwatch.contract.http_connection import HttpConnection, reason_of, retry_after
 from rankwatch.contract.tls import TlsFiles
 from rankwatch.settings import Settings
 
@@ -152,7 +150,7 @@ class OtlpClient:
                 # The receiver closed the idle connection just as it was used again.
                 return self._post(data)
         except OSError as error:
-            return SendResult(SendStatus.RETRY_LATER, _reason(error))
+            return SendResult(SendStatus.RETRY_LATER, reason_of(error))
 
     def _post(self, data: bytes) -> SendResult:
         target = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
@@ -187,7 +185,8 @@ def interpret(status: int, reason: str, headers: Mapping[str, str], body: bytes 
         return SendResult(SendStatus.DELIVERED, body=body)
     text = f"HTTP {status} {reason}".rstrip()
     if status in _RETRY_LATER:
-        return SendResult(SendStatus.RETRY_LATER, text, _retry_after(headers.get("retry-after", "")))
+        asked = retry_after(headers.get("retry-after"), time.time()) or 0.0
+        return SendResult(SendStatus.RETRY_LATER, text, min(asked, _MAX_RETRY_AFTER))
     if status == 401:
         words = f"the token is missing or unknown ({text}); give the monitor's in RANKWATCH_TOKEN"
         return SendResult(SendStatus.REJECTED, words, unauthorized=True)
@@ -198,24 +197,3 @@ def interpret(status: int, reason: str, headers: Mapping[str, str], body: bytes 
 
 def _tls_files(settings: Settings) -> TlsFiles:
     return TlsFiles(settings.otlp_certificate, settings.otlp_client_certificate, settings.otlp_client_key)
-
-
-def _retry_after(value: str) -> float:
-    """Seconds of a Retry-After header, which holds seconds or a date; 0 when it holds neither."""
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-        except (TypeError, ValueError):
-            return 0.0
-    return min(max(seconds, 0.0), _MAX_RETRY_AFTER) if seconds == seconds else 0.0
-
-
-def _reason(error: Exception) -> str:
-    """The operating system's text where there is one: "connection refused", not the errno before it."""
-    if isinstance(error, TimeoutError):
-        return "timed out"
-    if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
-        return error.strerror.lower()
-    return str(error).strip() or type(error).__name__

@@ -1,7 +1,5 @@
 """Injects faults into this rank. Their notation is in :mod:`rankwatch.faults.spec`.
 
-How this works
---------------
 =====================  ============================================================================================
 RANKWATCH_INJECT set   :func:`rankwatch.init` calls :func:`arm`. On the ranks concerned, ``Section.__enter__`` is
                        replaced by one that injects faults that are due; once all are done, it is restored. Other

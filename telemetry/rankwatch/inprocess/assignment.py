@@ -1,7 +1,5 @@
 """Assigns active ranks for the next iteration. Pure.
 
-How this works
---------------
 Every process is identified by the rank that it started with, its initial rank. An assignment takes the places of the
 last iteration, its reserves and the lost ranks, and returns the next places, or None if no valid assignment exists:
 

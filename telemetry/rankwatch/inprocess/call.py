@@ -1,7 +1,5 @@
 """One call of a wrapped function, from its first iteration to its result.
 
-How this works
---------------
 ::
 
     plan -> environment, process-group address -> function -> all ranks finished -> result

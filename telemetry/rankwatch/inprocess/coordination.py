@@ -1,7 +1,5 @@
 """What the ranks share about restarts, in a store that survives the death of any rank.
 
-How this works
---------------
 The store is the launcher's where it offers one (``TORCHELASTIC_USE_AGENT_STORE``), else that of a process started by
 rank 0 (:mod:`rankwatch.inprocess.store_server`). Keys that begin with ``I/`` belong to iteration I:
 
@@ -76,7 +74,7 @@ class Coordination:
 
     def register(self, member: RankProcess) -> None:
         """Publish this process."""
-        self._store.set(f"member/{member.rank}", member.to_json())
+        self._store.set(f"member/{member.rank}", json.dumps(asdict(member)))
 
     def deregister(self, rank: int, world: int) -> None:
         """Record that this rank no longer needs the store."""
@@ -165,7 +163,7 @@ class Coordination:
 
     def propose(self, plan: IterationPlan) -> None:
         """Propose an iteration; the first proposal wins."""
-        self._store.compare_set(f"plan/{plan.iteration}", "", plan.to_json())
+        self._store.compare_set(f"plan/{plan.iteration}", "", json.dumps(asdict(plan)))
 
     def plan(self, iteration: int) -> IterationPlan | None:
         """Return the plan of an iteration, once there is one.
@@ -177,7 +175,7 @@ class Coordination:
         if not self._store.check([key]):
             return None
         try:
-            found = IterationPlan.from_json(self._store.get(key))
+            found = read_text(IterationPlan, self._store.get(key))
         except ValueError as error:
             raise InProcessError(f"the plan of iteration {iteration} is malformed: {error}") from None
         if not found.fits(iteration, self._world):

@@ -1,7 +1,5 @@
 """Plans the iteration after an interruption: the cause, the ranks that continue, or why none can. Pure.
 
-How this works
---------------
 After an interruption every surviving rank checks in. The faults recorded meanwhile are explained by one root cause:
 the first line of this list that any record matches, since the later ones are usually consequences of it.
 
@@ -13,12 +11,10 @@ the first line of this list that any record matches, since the later ones are us
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rankwatch.contract.messages import read_text
 from rankwatch.inprocess.assignment import Assign, Situation, with_node_mates
 
 
@@ -59,19 +55,6 @@ class IterationPlan:
     culprit: int | None = None
     abandoned: str = ""
     """Why no rank continues; empty if they do."""
-
-    def to_json(self) -> str:
-        """Return it as text for the store."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> IterationPlan:
-        """Read the text of :meth:`to_json`.
-
-        Raises:
-            ValueError: it is no plan.
-        """
-        return read_text(cls, text)
 
     def fits(self, iteration: int, world: int) -> bool:
         """Whether it can be the plan of an iteration in a job of ``world`` ranks."""
@@ -117,7 +100,6 @@ def decide(
         records: its faults, the earliest first.
         lost: ranks that are dead or did not check in, and why.
         unfit: ranks that checked in and may not continue, and why.
-        nodes: by initial rank.
         rules: the wrapper's options.
     """
     # A death may be noticed only after its victims have recorded that their collective failed.

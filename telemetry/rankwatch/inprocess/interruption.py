@@ -1,7 +1,5 @@
 """Unwinds one thread from another, by an asynchronous exception and a signal that interrupts system calls.
 
-How this works
---------------
 The interpreter raises an asynchronous exception between two bytecodes. A thread blocked in a system call executes none,
 so the main thread is also sent a signal, whose handler does nothing: the system call returns to the interpreter, which
 then raises. Neither reaches C code that blocks with the GIL released (a collective: its connections are shut down, see

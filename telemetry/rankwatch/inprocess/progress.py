@@ -1,7 +1,5 @@
 """Progress of the wrapped function: what it reports, or before its first report, whether the main thread runs.
 
-How this works
---------------
 Reports are :func:`rankwatch.inprocess.ping`, a completed ``rankwatch.step()`` and ``rankwatch.heartbeat()``. Before the
 first of these in an iteration, while modules are imported, weights loaded and kernels compiled, it counts as progress
 that the main thread executes Python: a pending call of the interpreter runs between two bytecodes.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -23,10 +22,6 @@ class RankProcess:
     """Start time in clock ticks since boot; distinguishes processes that reuse a pid."""
     address: str
     """Address at which other ranks reach this process."""
-
-    def to_json(self) -> str:
-        """Return it as text for the store."""
-        return json.dumps(asdict(self))
 
 
 def own(rank: int, store_host: str, store_port: int) -> RankProcess:

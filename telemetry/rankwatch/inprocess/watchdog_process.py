@@ -1,7 +1,5 @@
 """The watchdog process: kills a rank whose deadline has passed, whatever the rank's interpreter is doing.
 
-How this works
---------------
 A script that imports the standard library only, to stay within a few megabytes. It shares a page of memory with the
 rank, which moves a deadline forward in it; a rank that hangs with the GIL held, or is stopped, no longer does. After
 the deadline it sends SIGTERM, waits for the grace time, and sends SIGKILL. A deadline that has passed while the

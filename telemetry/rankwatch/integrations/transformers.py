@@ -1,7 +1,5 @@
 """Hugging Face Trainer: ``Trainer(..., callbacks=[RankwatchCallback()])``.
 
-How this works
---------------
 The Trainer has begin events for steps only; for the rest, its control flags show what it does next:
 
 ==================  ================================================  =================================================

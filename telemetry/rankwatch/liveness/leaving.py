@@ -1,7 +1,5 @@
 """The end of a rank's process: when it began, and that nothing from outside enters the interpreter from then on.
 
-How this works
---------------
 =============================  =====================================================================================
 uncaught exception             the time goes into the slots (``LEAVING``) before the traceback is printed
 end of the main thread         likewise, before threads that are not daemons are joined; Python calls this hook also

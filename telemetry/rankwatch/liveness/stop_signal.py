@@ -1,7 +1,5 @@
 """Handles the scheduler's "save and stop" signal on a rank (``RANKWATCH_RANK_STOP_SIGNAL``).
 
-How this works
---------------
 ================  =================================================================================================
 init()            installs a handler, in the main thread and only where the signal has none
 the signal        the handler writes the time into the slots, and nothing else; the launcher reads it, agrees with the

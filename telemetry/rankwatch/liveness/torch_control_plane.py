@@ -1,7 +1,5 @@
 """Serves torch's worker control plane on a socket, from which the launcher reads the progress of process groups.
 
-How this works
---------------
 A thread polls until the script has created its process group; then torch is imported, and its server is started on
 ``<local rank>.sock`` in the slots folder. Its threads are native and sleep until a request comes. They answer while the
 main thread is stuck, and the flight recorder even while the GIL is held. Where the script started such a server itself,

@@ -5,8 +5,6 @@ so a worker must survive the signal. But ``Process.terminate()`` sends the same 
 multiprocessing waits for ever for terminated children. So the effect depends on the sender, which a Python handler does
 not receive, and torch's workers replace handlers anyway.
 
-How this works
---------------
 =======================  ==========================================================================================
 fork by multiprocessing  the child blocks the signal at once; its bootstrap then starts a thread that waits for it
 signal from the parent   delivered: it has its normal effect in the child, death or a handler

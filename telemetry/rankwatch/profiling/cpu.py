@@ -1,7 +1,5 @@
 """CPU time of the training thread and its waiting for a CPU: distinguishes a busy host from slow Python.
 
-How this works
---------------
 The kernel counts for every thread the nanoseconds that it ran, and the nanoseconds that it was ready to run without a
 CPU; both are in ``/proc/self/task/<tid>/schedstat``. The file is opened once and read in place (about 2 µs) by any
 thread of the process. Waiting includes the time in which a container's CPU quota is used up.

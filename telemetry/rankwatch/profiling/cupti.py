@@ -1,7 +1,5 @@
 """Kernel timings from CUPTI, NVIDIA's tracing library, by the package ``cupti-python``.
 
-How this works
---------------
 :meth:`CuptiSource.start` enables the recording of kernels and :meth:`CuptiSource.stop` disables it; both run on the
 training thread and do not wait for the device. CUPTI writes kernels into buffers of 1 MiB. A buffer that is full, or
 flushed *without force*, is completed once all its kernels have ended: on a CUPTI thread or on the flushing one,

@@ -1,7 +1,5 @@
 """NVML readings of this rank's GPU: utilization, memory, temperature, power, clocks, throttling, errors.
 
-How this works
---------------
 The device is found once: ``CUDA_VISIBLE_DEVICES`` holds indices, UUIDs or MIG ids (both may be abbreviated), and the
 local rank indexes it; a rank that sees one device only uses that one. See :func:`find` for what indices mean.
 

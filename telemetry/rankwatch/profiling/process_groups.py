@@ -1,7 +1,5 @@
 """Assigns the collectives of a profiled step to process groups and sizes, from torch's flight recorder.
 
-How this works
---------------
 ========  ============================================================================================================
 host      gloo's events have a name and a time: the n-th of a name is the recorder's n-th entry of that name
 device    kernels have a kind and a stream, the recorder's entries a kind, a group and the time of their call. Those

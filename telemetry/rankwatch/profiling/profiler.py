@@ -1,7 +1,5 @@
 """Combines a rank's step windows, sampled steps, kernels, CPU time and device readings for each export.
 
-How this works
---------------
 Each report calls :meth:`Profiling.mark` before the finished sections are collected and :meth:`Profiling.take` after.
 A closed window is queued until the sample of its last step has been read, or cannot come any more;
 :meth:`Profiling.next` returns one window for each export. All of this runs on the exporter thread, which imports this

@@ -1,7 +1,5 @@
 """Samples one step in many: starts and stops a source on the training thread, reads it on the exporter thread.
 
-How this works
---------------
 The hot path compares the step's number with ``recorder.boundary`` and calls :meth:`Sampler.at_boundary` when it is
 reached: on entry to the sampled step and on entry to the next, so that the sample includes loading between the two.
 While sampling is off, the boundary is never reached.

@@ -1,7 +1,5 @@
 """Parts of a step, its collectives and its kernels, computed from a trace. Pure; nanoseconds in, seconds out.
 
-How this works
---------------
 The parts of a step are unions of intervals, clipped to the step and subtracted from it in this order, so that they add
 up to the step to the nanosecond:
 

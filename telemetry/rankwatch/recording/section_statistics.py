@@ -1,7 +1,5 @@
 """Statistics of section runs: maxima from which limits are learned, and windows of steps for stragglers. Pure.
 
-How this works
---------------
 Both classes take the section runs finished since the last call, in the order in which they ended. Memory does not grow
 with the run.
 
@@ -96,7 +94,6 @@ class DurationMaxima:
         """Add the runs finished since the last call.
 
         Args:
-            runs: the finished runs.
             open_since: when the oldest open section was entered; None: none is open. Must be read before ``runs`` are
                 collected, so that every section is in one of them.
             now: when ``open_since`` was read. All times are nanoseconds on the monotonic clock.
@@ -277,7 +274,6 @@ class StepWindows:
         """Add the runs finished since the last call and return the windows that they closed.
 
         Args:
-            runs: the finished runs.
             completed: the last completed step, read before ``runs`` were collected; None: none yet.
             first: the first step that this process completed; None: none yet.
             counts_steps: the process has entered a step, so its windows are windows of steps.

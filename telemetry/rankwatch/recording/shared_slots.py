@@ -1,7 +1,5 @@
 """The progress slots of one rank: a small mapped file that the rank writes and its node's launcher reads.
 
-How this works
---------------
 The file is a row of 64-bit words in the machine's byte order, followed by a table of section names and an area of
 settings. The rank's hot path stores a few integers, each store being one aligned 8-byte write that a reader sees whole
 or not at all. Because the kernel keeps the page, the launcher still reads where a rank was, and since when, after the

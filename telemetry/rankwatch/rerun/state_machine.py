@@ -1,7 +1,5 @@
 """Validates results of a training step, and runs the step again if one is rejected, to find the cause.
 
-How this works
---------------
 ::
 
     machine = RerunStateMachine(mode="validate_results")
@@ -266,7 +264,6 @@ class RerunStateMachine:
         """Validate a scalar loss: NaN and infinity end the job, a spike (off by default) does not.
 
         Args:
-            loss: the scalar.
             check_for_nan: reject NaN and infinity; fatal.
             check_for_spiky_loss: report a loss above the normal ones; not fatal.
             spiky_loss_factor: how many times the largest of the first 100 losses a spike is.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import pytest
 
 from monitor.core.scene import Scene
 from monitor.core.test_node_loss import lose
 from rankwatch.contract.enums import StragglerVerdict
-from rankwatch.contract.messages import NodeRegistration
+from rankwatch.contract.messages import NodeRegistration, read
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.places import SharedPlace, shared_place
+from rankwatch_monitor.core.straggler.findings import Finding
 from rankwatch_monitor.core.views import incident_view
 from rankwatch_monitor.http.validation import clean
-from rankwatch_monitor.store import performance_codec
 from support.windows import DATA, Ranks, Work
 
 PATHS = {
@@ -111,4 +112,4 @@ def test_labels_of_a_launcher_are_bounded_and_cleaned() -> None:
 
 def test_a_finding_with_its_place_is_stored() -> None:
     finding = slow_hosts(3, 4, 5).performance.finding
-    assert performance_codec._finding(finding.to_json()) == finding
+    assert read(Finding, json.loads(json.dumps(asdict(finding)))) == finding

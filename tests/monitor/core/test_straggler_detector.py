@@ -345,10 +345,9 @@ def test_the_finding_follows_its_cause() -> None:
         return fault
 
     job.run(20, uneven(COMPUTE))
-    assert "more computation" in job.performance.finding.reason
+    assert job.performance.finding.cause is Cause.COMPUTE
     job.run(30, uneven(DATA))
     assert job.performance.finding.cause is Cause.DATA
-    assert "more input" in job.performance.finding.reason
 
 
 def test_one_rank_that_is_often_behind_in_a_very_uneven_job_does_not_take_turns() -> None:
@@ -359,16 +358,16 @@ def test_one_rank_that_is_often_behind_in_a_very_uneven_job_does_not_take_turns(
         work_RP[2, DATA] += 0.2
 
     found = [job.run(1, uneven).performance.finding for _ in range(40)]
-    printed = {each.reason for each in found if each.verdict is StragglerVerdict.UNEXPLAINED}
-    assert any("for rank 2, which is behind in most windows" in reason for reason in printed), printed
+    assert (2,) in {each.ranks for each in found if each.verdict is StragglerVerdict.UNEXPLAINED}
 
 
 def test_one_rank_a_stage_has_no_peers_but_its_stage_can_be_heavier() -> None:
     job = Ranks(4, stages=4).run(8, slower(2, COMPUTE, 0.3))
     assert job.performance.stragglers == []
-    assert job.performance.finding.verdict is StragglerVerdict.STAGE
-    assert "Pipeline stage 2" in job.performance.finding.reason
-    assert "its only rank" in job.performance.finding.reason
+    found = job.performance.finding
+    assert (found.verdict, found.ranks) == (StragglerVerdict.STAGE, (2,))
+    assert found.reason.startswith("Pipeline stage 2 ")
+    assert "its only rank" in found.reason
     assert Ranks(4, stages=4).run(8).performance.finding.verdict is StragglerVerdict.HEALTHY
 
 
@@ -379,7 +378,6 @@ def test_a_rank_that_was_slow_from_the_beginning_is_reported_as_such() -> None:
     assert straggler.reason.endswith("; it has been slow since the first steps of this attempt.")
     (later,) = Ranks(8).run(4).run(8, slower(3, COMPUTE, 0.5)).performance.open_stragglers
     assert not later.always
-    assert "since the first steps" not in later.reason
 
 
 def test_a_heavier_rank_of_an_undeclared_pipeline_is_a_stage_verdict() -> None:
@@ -395,7 +393,7 @@ def test_a_heavier_rank_of_an_undeclared_pipeline_is_a_stage_verdict() -> None:
         work_RP[2::4, COMPUTE] += 2.0
 
     assert two.run(12, heavy).performance.stragglers == []
-    assert two.performance.finding.reason.startswith("Ranks 2, 6 have done 3.0 times the work of the others")
+    assert (two.performance.finding.verdict, two.performance.finding.ranks) == (StragglerVerdict.STAGE, (2, 6))
 
 
 def test_a_rank_of_an_undeclared_pipeline_that_becomes_slow_is_named() -> None:

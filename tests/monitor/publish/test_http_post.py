@@ -117,8 +117,6 @@ def test_a_certificate_must_be_trusted(receiver: HttpReceiver, monkeypatch: pyte
 
 # Retries --------------------------------------------------------------------------------------------------------------
 
-NOW = 1_700_000_000.0
-
 
 def test_backoff_doubles_up_to_a_limit_and_has_jitter() -> None:
     for failures in range(1, 40):
@@ -126,24 +124,3 @@ def test_backoff_doubles_up_to_a_limit_and_has_jitter() -> None:
         waits = {http_post.backoff(failures) for _ in range(50)}
         assert len(waits) > 40, "senders that failed together do not come again together"
         assert all(whole / 2 <= seconds <= whole for seconds in waits)
-
-
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [
-        (None, None),
-        ("7", 7.0),
-        (" 120 ", 120.0),
-        ("0", 0.0),
-        ("Tue, 14 Nov 2023 22:14:20 GMT", 60.0),
-        ("Tue, 14 Nov 2023 22:13:00 GMT", 0.0),
-        ("99999999999999999999", http_post.MOST_ASKED),
-        ("Tue, 14 Nov 2090 22:13:00 GMT", http_post.MOST_ASKED),
-        ("soon", None),
-        ("-5", None),
-        ("1.5", None),
-        ("", None),
-    ],
-)
-def test_retry_after_is_a_number_or_a_date(header: str | None, seconds: float | None) -> None:
-    assert http_post.retry_after(header, NOW) == seconds

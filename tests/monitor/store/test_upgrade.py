@@ -159,14 +159,21 @@ def test_several_that_start_at_once_upgrade_it_once(place: Place, opened: Open, 
     assert place.ask("select version_num from rankwatch_version") == [("0002",)]
 
 
-def test_alembic_is_not_imported_for_a_database_that_is_up_to_date(sqlite_place: Place, opened: Open) -> None:
+def test_alembic_is_imported_for_a_database_of_an_earlier_version_alone(sqlite_place: Place, opened: Open) -> None:
     opened(sqlite_place).close()
     code = (
-        "import sys; from rankwatch_monitor.store.repository import Repository; "
+        "import sys; from rankwatch_monitor.store import upgrade; upgrade.VERSIONS = tuple(sys.argv[2:]); "
+        "from rankwatch_monitor.store.repository import Repository; "
         "Repository(sys.argv[1]).close(); print('alembic' in sys.modules)"
     )
     seen = [
-        subprocess.run([sys.executable, "-c", code, url], capture_output=True, text=True, check=True).stdout.strip()
-        for url in (sqlite_place.url, sqlite_place.url + "2")
+        subprocess.run(
+            [sys.executable, "-c", code, url, *versions], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for url, *versions in (
+            (sqlite_place.url, "0001"),
+            (sqlite_place.url + "2", "0001"),
+            (sqlite_place.url, "0001", "0002"),
+        )
     ]
-    assert seen == ["False", "True"], "the twin is a new one"
+    assert seen == ["False", "False", "True"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rankwatch.contract.http_connection import HttpConnection
+from rankwatch.contract.http_connection import MOST_ASKED, HttpConnection, reason_of, retry_after
 from support.dripping import BEGUN, dripping
 from support.http_receiver import Answers, HttpReceiver, http_receiver
 from support.waiting import wait_for
@@ -110,3 +110,38 @@ def test_a_proxy_whose_port_is_no_number_is_an_os_error(
     monkeypatch.setenv("http_proxy", "http://proxy:here")
     with pytest.raises(OSError, match="the address of the proxy is invalid"):
         HttpConnection("http://far.invalid").connect()
+
+
+def test_the_reason_of_a_failed_connection_is_that_of_the_operating_system() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        with pytest.raises(OSError) as failed:
+            HttpConnection(f"http://127.0.0.1:{held.getsockname()[1]}", proxies=False).request("GET", "/x", timeout=5.0)
+    assert reason_of(failed.value) == "connection refused"
+    assert reason_of(socket.gaierror(-2, "Name or service not known")) == "name or service not known"
+    assert reason_of(TimeoutError("The read operation timed out")) == "timed out"
+    assert reason_of(ConnectionError()) == "ConnectionError"
+
+
+NOW = 1_700_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        (None, None),
+        ("7", 7.0),
+        (" 120 ", 120.0),
+        ("0", 0.0),
+        ("Tue, 14 Nov 2023 22:14:20 GMT", 60.0),
+        ("Tue, 14 Nov 2023 22:13:00 GMT", 0.0),
+        ("99999999999999999999", MOST_ASKED),
+        ("Tue, 14 Nov 2090 22:13:00 GMT", MOST_ASKED),
+        ("soon", None),
+        ("-5", None),
+        ("1.5", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date(header: str | None, seconds: float | None) -> None:
+    assert retry_after(header, NOW) == seconds

@@ -44,7 +44,7 @@ def test_the_status_of_a_response_code(code: int, status: SendStatus) -> None:
 @pytest.mark.parametrize(
     ("value", "low", "high"),
     [
-        ("2.5", 2.5, 2.5),
+        ("2", 2, 2),
         ("-3", 0, 0),
         ("86400", 300, 300),
         ("nan", 0, 0),

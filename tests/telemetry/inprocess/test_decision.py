@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pytest
 
+from rankwatch.contract.messages import read_text
 from rankwatch.inprocess.assignment import FillGaps, KeepWorldSize
 from rankwatch.inprocess.decision import (
     FailureKind,
@@ -80,7 +84,7 @@ def test_no_rank_continues_after_the_last_restart() -> None:
 
 def test_a_plan_comes_back_from_the_store_as_it_was() -> None:
     plan = IterationPlan(3, (4, 1), (2,), {0: "dead"}, {0: 2}, "rank 0 died", 0, "")
-    assert IterationPlan.from_json(plan.to_json()) == plan
+    assert read_text(IterationPlan, json.dumps(asdict(plan))) == plan
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Blame: which ranks caused a hang, and why.
 
-How this works
---------------
 Rules are tried from the strongest evidence to the weakest; the first that yields culprits ends the search.
 
 0.  A node that the launchers declared lost. Crashes after the loss are its consequence.
@@ -112,9 +110,6 @@ def blame(
     """Name the culprits among the ranks of an attempt.
 
     Args:
-        columns: the ranks.
-        verdicts: ranks over limits.
-        stacks: of the ranks, as far as known.
         without_stacks: hosts whose launchers did not send stacks in time.
         capturing: stacks will follow, so without a culprit nothing is concluded yet.
         shed: reports of the job were refused under load, so that any of them may be late.
@@ -261,7 +256,6 @@ def behind_abort(
 
     Args:
         columns: the ranks; their hosts are used, since a new attempt may have begun.
-        groups: stacks of the survivors.
         progress: how far the survivors are in each process group.
     """
     differing = mismatch(progress)

@@ -193,7 +193,6 @@ def cannot_complete(progress: Sequence[GroupProgress], waiting: Sequence[int]) -
 
     Args:
         progress: how far the ranks are in each process group.
-        waiting: the ranks; all live ones.
     """
     if mismatch(progress) is not None:
         return True

@@ -36,12 +36,9 @@ def proven(
     """Whether a suspicion holds at ``now``: see above, or a configured limit was passed meanwhile.
 
     Args:
-        columns: the ranks of the attempt.
-        limits: the limits in force.
         verdicts: ranks over a limit at ``now``.
         begun: when the suspicion began (unix seconds).
         window: seconds that it must last.
-        now: unix seconds.
     """
     if verdicts.act_at_once:
         return True

@@ -39,9 +39,6 @@ def detect(
     """All verdicts at ``now``, ordered by rank. While a rank is about to end, nothing is held against those who wait.
 
     Args:
-        columns: the ranks of the current attempt.
-        limits: the limits in force.
-        now: unix seconds.
         silence_baseline: silence counts from here at the earliest: when this monitor began to watch the attempt.
         sample_after: seconds without progress after which a first-time section is suspected before its limit, so that
             launchers sample the ranks; None: not before.

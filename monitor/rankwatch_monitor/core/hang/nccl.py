@@ -1,7 +1,5 @@
 """Whom NCCL's own answers accuse: a second witness beside our evidence, which needs nothing in the ranks.
 
-How this works
---------------
 An answer gives, for each communicator, which processes do not answer and how many operations each rank has launched.
 
 1.  A process that does not answer keeps all others waiting.

@@ -209,10 +209,7 @@ def decide(columns: RankColumns, limits: RankLimits, stacks: Stacks, now: float)
     """What the newest looks at all live ranks decide.
 
     Args:
-        columns: the ranks of the attempt.
-        limits: the limits in force.
         stacks: those of the ranks, with how far these are in each process group.
-        now: unix seconds.
     """
     live_R = live_ranks(columns)
     fresh = FRESH_SECONDS + FRESH_PER_RANK * len(columns)
@@ -288,11 +285,7 @@ def shown(decision: Decision, waits: Mapping[int, Wait], stacks: Stacks, columns
     """What the looks show, as a record.
 
     Args:
-        decision: what they decide.
         waits: what ranks wait for, as far as known.
-        stacks: those of the ranks.
-        columns: the ranks of the attempt.
-        now: unix seconds.
     """
     ranks = decision.ranks
     if not ranks:

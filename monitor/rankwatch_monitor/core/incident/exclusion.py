@@ -12,7 +12,7 @@ Otherwise the ranks are restarted where they are, and ``action_reason`` states w
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rankwatch.cli.formatting import capital, count
 from rankwatch.contract.enums import NodeRole
@@ -127,10 +127,6 @@ class Remaining(NamedTuple):
     def too_few_without(self, which: str) -> str:
         """Why a restart without ``which`` needs another node first, from its punctuation on."""
         return f": without {which}, {self.clause}; {self.needs}"
-
-    def to_json(self) -> dict[str, Any]:
-        """For the API."""
-        return {**self._asdict(), "sentence": self.sentence}
 
 
 def without(job: Job, names: Collection[str]) -> Remaining:

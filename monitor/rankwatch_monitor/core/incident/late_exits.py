@@ -13,12 +13,7 @@ from rankwatch_monitor.core.ranks import RankColumns
 
 
 def blames_consequences(incident: Incident, columns: RankColumns) -> bool:
-    """Whether a crash is blamed on ranks that only lost their connection to another one.
-
-    Args:
-        incident: of any kind.
-        columns: the ranks of its attempt.
-    """
+    """Whether a crash is blamed on ranks that only lost their connection to another one."""
     if incident.kind is not VerdictKind.PROCESS_EXITED:
         return False
     known = [culprit.rank for culprit in incident.culprits if culprit.rank < len(columns)]
@@ -29,7 +24,6 @@ def diagnosis(columns: RankColumns, since: float) -> Diagnosis | None:
     """The crash that ended an attempt; None while the known exits only follow from another one.
 
     Args:
-        columns: the ranks of the attempt.
         since: when it began, unix seconds.
     """
     verdicts = exited(columns, since)

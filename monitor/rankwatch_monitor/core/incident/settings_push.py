@@ -1,7 +1,5 @@
 """Sends settings to launchers and ranks: builds the SETTINGS directive and decides when it is due.
 
-How this works
---------------
 One SETTINGS directive holds all settings and is issued whenever a part has changed. The launcher keeps its own part and
 writes the rest into the slots of its ranks.
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Cause
+from rankwatch_monitor.core.plain import named
 from rankwatch_monitor.core.words.step_times import duration
 
 LEAST_SHARE: Final = 0.05
@@ -73,9 +74,8 @@ class Contributor(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        names = ("kind", "name", "before", "after", "share", "part", "rank", "stated")
-        found = {name: getattr(self, name) for name in names}
-        return {**found, "words": f"{self.place}{self.more}", "sentence": self.sentence}
+        names = ("kind", "name", "before", "after", "share", "part", "rank", "stated", "sentence")
+        return {**named(self, names), "words": f"{self.place}{self.more}"}
 
 
 def attributed(found: Sequence[Contributor], parts: Sequence[PartChange], cause: str) -> tuple[Contributor, ...]:

@@ -1,7 +1,5 @@
 """Change points: moments at which a series changed its level and stayed there, as opposed to spikes, noise and drift.
 
-How this works
---------------
 Works on the logarithm of the series, so that a change is a factor. A running median of five removes spikes of one or
 two samples and keeps edges in place. The result is cut into the pieces with the least sum of squares about their means,
 with a penalty for each cut, over all ways to cut (optimal partitioning: Jackson et al., IEEE Signal Processing Letters

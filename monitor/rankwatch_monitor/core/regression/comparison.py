@@ -1,7 +1,5 @@
 """Compares step times before and after a moment: by how much they differ, and what the windows allow to state. Pure.
 
-How this works
---------------
 :func:`compare` takes two pieces of a series and gives the ratio of their medians with its interval of 95 %. A statement
 needs its evidence (:class:`Evidence`): *changed* where the interval excludes that nothing did, *same* only where a
 change of :data:`~.change_points.LEAST` would have been seen, else *unsure*.

@@ -1,7 +1,5 @@
 """Explains why steps take another time than before: when it changed, what the change consists of, what else changed.
 
-How this works
---------------
 The moment is the one asked for, or that of :func:`~.comparison.recent`. Up to :data:`REACH` seconds on each side,
 within which nothing else changed, are compared:
 
@@ -20,7 +18,7 @@ Shapes: T samples over time. Times are seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,6 +27,7 @@ from rankwatch.cli.formatting import count
 from rankwatch.contract.enums import Cause, Part
 from rankwatch.contract.semconv import DATA_SECTIONS
 from rankwatch_monitor.core.events import throttle_words
+from rankwatch_monitor.core.plain import named, plain
 from rankwatch_monitor.core.regression import change_points
 from rankwatch_monitor.core.regression.attribution import LEAST_SHARE, Contributor, PartChange, attributed
 from rankwatch_monitor.core.regression.change_points import SIDE
@@ -106,10 +105,6 @@ class CorrelatedChange(NamedTuple):
     code: str = ""
     """The reason of a throttling."""
 
-    def to_json(self) -> dict[str, Any]:
-        """For the API."""
-        return {"kind": self.kind, "sentence": self.sentence, "before": self.before, "after": self.after}
-
 
 class KnownSlow(NamedTuple):
     """What is known of a straggler."""
@@ -180,16 +175,13 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """For the API."""
-        compared = None
-        if (found := self.compared) is not None:
-            compared = {"windows": found.windows, "low": found.low, "high": found.high, "visible": found.visible}
-        rows: dict[str, list[dict[str, Any]]] = {
-            "parts": [each._asdict() for each in self.parts],
+        return {
+            **plain(self),
+            "factor": self.factor,
             "contributors": [each.to_json() for each in self.contributors],
-            "circumstances": [each.to_json() for each in self.circumstances],
-            "slow": [each._asdict() for each in self.slow],
+            "circumstances": [named(each, ("kind", "sentence", "before", "after")) for each in self.circumstances],
+            "compared": self.compared and named(self.compared, ("windows", "low", "high", "visible")),
         }
-        return {**asdict(self), "factor": self.factor, **rows, "compared": compared}
 
 
 # Which change ---------------------------------------------------------------------------------------------------------
@@ -204,7 +196,6 @@ def explain(
     """Explain why steps take another time than before; "Nothing changed" stands only where nothing happened either.
 
     Args:
-        history: of the job.
         at: unix seconds of the change; None: the largest lasting change of the last hour.
         happened: what else happened in that time, such as "1 incident" or "the job is hung".
         stragglers: by their ranks: where steps take longer as others wait for one of them, the change began with it.
@@ -404,7 +395,6 @@ def _partly(part: Sequence[tuple[float, Contributor]], whole: float, *, alone: b
 
     Args:
         part: seconds by which each became longer or shorter, and the sight.
-        whole: all seconds.
         alone: the others wait for one rank.
         unseen: the sights do not add up to all seconds.
     """

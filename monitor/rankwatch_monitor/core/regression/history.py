@@ -1,7 +1,5 @@
 """The history of a job's steps: an hour in samples of 10 s and a week in samples of a minute, without a database.
 
-How this works
---------------
 Windows that end in the same 10 s are merged into one sample, and the samples of a minute into one of the longer row.
 Samples are never merged across another attempt, number of ranks or set of hosts. The samples of a row are packed, every
 :data:`OPEN` of them, into blocks of :data:`BLOCK`: compressed JSON, in which names cost little. A full week with 6

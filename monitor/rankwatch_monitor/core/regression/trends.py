@@ -1,7 +1,5 @@
 """What a job's figures were over time: goodput, speed, scores and logged values, for the page's charts.
 
-How this works
---------------
 A :class:`Point` is added every 15 s and at events. Points are kept as they are for two hours at least, and for a week
 as means of a minute and an attempt, both in blocks of an hour: float32 columns, compressed once the hour is over. Each
 block has a slot, a number that repeats, so the store overwrites the rows of hours that are no longer kept and never has

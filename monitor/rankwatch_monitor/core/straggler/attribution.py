@@ -1,7 +1,5 @@
 """Whose work costs the job how much: ranks, nodes and stages as candidates, re-timed through the pipeline. Pure.
 
-How this works
---------------
 A *candidate* is a set of ranks that may be slow for one reason: a rank, the ranks of a node, those of a stage. Its
 *excess* is what its members take beyond ranks that should do the same and are not members: else of two nodes each would
 be the other one's measure. Members without such a peer, as those of a node that holds whole stages, are measured by the
@@ -196,10 +194,7 @@ def node_excess(
     """Measure each node by the ranks of the others.
 
     Args:
-        pipeline: the layout.
-        parts_RP: parts of the step.
         late: of each rank against its peers.
-        group_R: peer groups.
         node_R: the number of each rank's node; -1: unknown.
         slowdown: fraction of a step from which on a loss is computed.
     """

@@ -54,9 +54,6 @@ def describe(
     """Describe a straggler as of one window.
 
     Args:
-        performance: of its job; has scores.
-        policy: its thresholds are quoted.
-        window: the newest one.
         straggler: its rank, host, reference, and the cause known so far.
         slow_on_host: how many ranks of its host are slow, itself included.
         usual: what it costs on average, where it is slow in some windows only.
@@ -141,8 +138,6 @@ def is_outdated(straggler: Straggler, seen: Description, usual: float) -> bool:
     """Whether what is stated of a straggler is replaced by what the newest window shows.
 
     Args:
-        straggler: as stated.
-        seen: as of the newest window.
         usual: its median share of the step in the last windows; of a window that is further from it nothing is stated.
     """
     if seen.cause is not straggler.cause or (seen.share is None) is not (straggler.share is None):

@@ -1,7 +1,5 @@
 """Why a job as a whole loses time: workers, a pipeline stage, the workload, or a slow link. Pure.
 
-How this works
---------------
 Each window is examined by itself; something is found when it holds in k of the last n windows. What is found is ordered
 by what it costs, and the first is the verdict:
 
@@ -90,10 +88,8 @@ def heaviest_stage(window: Window, pipeline_R: Ints, named_R: Bools, hosts: Sequ
     """The stage whose ranks do more work than those of the other stages.
 
     Args:
-        window: the newest one.
         pipeline_R: the declared stage of each rank.
         named_R: ranks that are slow by themselves: they are no measure of a stage.
-        hosts: the host of each rank.
     """
     pipeline, work_R = window.pipeline, window.late.work_R
     known_R = ~np.isnan(work_R) & (pipeline_R >= 0) & ~named_R
@@ -177,11 +173,8 @@ def findings(
     """Why the job loses time as of the newest window, the costliest first.
 
     Args:
-        observed: of the last windows.
-        stragglers: the open ones.
         nodes: those that are slow as a whole, with their ranks.
         newest: what the newest window and those before it show of all ranks.
-        criteria: thresholds of the policy.
         places: labels of the hosts, the widest first.
     """
     found = [*_workers(stragglers, nodes, places), _stage(observed, criteria)]

@@ -86,14 +86,8 @@ class Straggler:
         return 1.0 - share
 
     def to_json(self) -> dict[str, Any]:
-        """For the API, and with the exact share for the store."""
-        return {
-            **asdict(self),
-            "share": self.stated_share,
-            "cause": str(self.cause),
-            "reference": str(self.reference),
-            "action": str(self.action),
-        }
+        """For the API."""
+        return {**asdict(self), "share": self.stated_share}
 
 
 def share_of(late: float, step: float) -> float:
@@ -148,7 +142,3 @@ class Finding:
     """The node all of whose ranks are slow; of a stage the node that may as well be the reason."""
     place: str = ""
     """The label of the rack, switch or NVLink domain that all slow nodes, and few others, are of."""
-
-    def to_json(self) -> dict[str, Any]:
-        """For the API and the store."""
-        return {**asdict(self), "verdict": str(self.verdict), "cause": str(self.cause), "ranks": list(self.ranks)}

@@ -1,7 +1,5 @@
 """How long each of a job's costliest kernels takes now, and took since the monitor has held the job. Pure, bounded.
 
-How this works
---------------
 Whenever kernels were scored, the median over the ranks of each kernel and that of its slowest rank are added to the
 last point, or to a new one when the spacing has passed. When there are :data:`MAX_POINTS`, neighbouring points are
 joined and the spacing doubles, so that the trend always reaches back to its beginning: 30 min at first, a week at

@@ -1,7 +1,5 @@
 """The state of straggler detection for one job; its methods are the only writers.
 
-How this works
---------------
 ``take`` writes the reports of ranks into columns; nothing is evaluated there. A *window* is complete when all ranks
 have reported theirs, or some seconds after the first report; then ``straggler_detector.judge`` closes it
 (``close_window``), adds a sample to the history, computes scores, and opens, updates and ends stragglers. Everything
@@ -575,7 +573,6 @@ class Performance:
         """Count the window, and set the stride where ranks do not agree or windows are far too long or too short.
 
         Args:
-            window: evaluated.
             profiling_interval: steps from one profiled step to the next as the policy sets them; 0: not set.
         """
         self.judged += 1

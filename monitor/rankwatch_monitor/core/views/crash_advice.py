@@ -189,7 +189,6 @@ def separating(rank: int, host: str, recurs: str = "fails", *, kernel: bool = Fa
     """What a run without a host shows, as a clause.
 
     Args:
-        rank: the rank.
         host: the host that is left out.
         recurs: what the rank does again.
         kernel: a kernel fails, so that its traceback names a later call.

@@ -57,10 +57,6 @@ def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, 
     """The digest of ``since`` to ``now``, in unix seconds.
 
     Args:
-        jobs: all that may be read.
-        since: the first moment of it.
-        now: the last one.
-        started_at: when the monitor was started.
         stored: the monitor has a store, from which it read earlier incidents.
     """
     opened = [each for job in jobs for each in job.incidents if each.opened_at >= since]

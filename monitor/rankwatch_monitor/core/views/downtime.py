@@ -19,7 +19,6 @@ from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.outages import Outage, joined
-from rankwatch_monitor.core.views import responses
 from rankwatch_monitor.core.views.job_verdict import steps_per_second
 
 
@@ -63,10 +62,6 @@ class Cost(NamedTuple):
     """That are settled."""
     since: float | None
     """Unix seconds since when it grows by the clock; None: it is final."""
-
-    def to_json(self) -> responses.Cost:
-        """For the API."""
-        return {"seconds": self.seconds, "since": self.since}
 
 
 def cost(job: Job, incident: Incident, now: float) -> Cost:

@@ -84,11 +84,6 @@ def rank_states(job: Job, ending: Ending, codes: Mapping[RankState, int]) -> npt
     A job is finished only if all its ranks exited with code 0. Of one that failed or was stopped, the launchers end the
     ranks that still run, and do not report how: a rank that shut down may have raised, for another one that crashed.
     A rank of a stopped job that exits with 0 was asked to: it has not finished either.
-
-    Args:
-        job: the job.
-        ending: how it ended.
-        codes: the code of each state.
     """
     columns = job.columns
     finished = ending.state is JobState.FINISHED

@@ -65,8 +65,6 @@ def pointer(host: str, gpu: Gpu, suspected: Sequence[Fault]) -> Pointer:
     """What the faults on a GPU point to.
 
     Args:
-        host: its name.
-        gpu: the one that stands out.
         suspected: hangs on the host that are not confirmed.
     """
     crashes = [fault for fault in gpu.faults if fault[1].kind is CulpritClass.DEAD]

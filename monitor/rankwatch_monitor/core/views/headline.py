@@ -85,7 +85,6 @@ def detail(incident: Incident, *, beside_fields: bool = False) -> str:
     """What the reason states beyond the title: how it was detected, what follows; empty: nothing.
 
     Args:
-        incident: the incident.
         beside_fields: time, limit and elapsed seconds stand beside it, and are not stated again.
     """
     line, found = _line(incident, LONGEST_TITLE), incident.found
@@ -116,13 +115,8 @@ def _subject_of(culprit: Culprit) -> str:
 
 
 def of_job(incident: Incident | None, reason: str) -> str:
-    """The state of a job in at most :data:`LONGEST` characters; empty while it simply runs.
-
-    Args:
-        incident: the open one.
-        reason: of the job's state.
-    """
-    return headline(incident) if incident is not None else _clauses(capital(reason.rstrip(".")))
+    """The state of a job in at most :data:`LONGEST` characters; empty while it simply runs."""
+    return headline(incident) if incident is not None else _first_words(capital(reason.rstrip(".")), LONGEST)
 
 
 class _Line(NamedTuple):
@@ -161,7 +155,7 @@ def _line(incident: Incident, longest: int, *, sites: bool = False) -> _Line:
         return hangs
     if isinstance(first.cause, Slow | Rejected):
         text = capital(first.cause.stated.rstrip("."))
-        return _Line("", _clauses(text, longest), len(text) <= longest)
+        return _Line("", _first_words(text, longest), len(text) <= longest)
     if isinstance(first.cause, NodeLost):
         lost, *why = predicate(first.cause, when, short=True)
         return _fitted("", (capital(lost), *why), longest)
@@ -180,7 +174,7 @@ def _without_culprits(incident: Incident, when: When, longest: int) -> _Line:
         return _fitted("", (capital(first), *more), longest)
     shown = incident.shown is not None and not incident.confirmed and sentence.shown(incident.shown, when)
     text = capital((shown or incident.reason).rstrip("."))
-    return _Line("", _clauses(text, longest), len(text) <= longest)
+    return _Line("", _first_words(text, longest), len(text) <= longest)
 
 
 def _hangs(incident: Incident, when: When, longest: int, *, sites: bool) -> _Line | None:
@@ -260,13 +254,6 @@ def _crash(subject: str, text: str, longest: int) -> _Line:
     fits = shorter == whole and len(whole) <= longest
     shorter = _first_words(shorter, longest)
     return _Line(subject, shorter[len(subject) :], fits) if shorter.startswith(subject) else _Line("", shorter, fits)
-
-
-def _clauses(text: str, longest: int = LONGEST) -> str:
-    """A text that others wrote, without its last clauses, or words where that is not enough."""
-    while len(text) > longest and (cut := max(text.rfind(end) for end in ("; ", ", ", ": ", " ("))) > longest // 3:
-        text = text[:cut]
-    return _first_words(text, longest)
 
 
 def _first_words(text: str, longest: int) -> str:

@@ -42,8 +42,6 @@ class HostActivity:
 
         Args:
             job: the one in which the host is quiet.
-            host: its name.
-            now: unix seconds.
         """
         if not self._made_at <= now < self._made_at + REFRESH:
             self._made_at = now
@@ -57,9 +55,7 @@ class HostActivity:
         """The incidents of all jobs about a host.
 
         Args:
-            host: its name.
             fresh: jobs whose incidents are read as of now, not from the index.
-            now: unix seconds.
         """
         if not self._indexed_at <= now < self._indexed_at + REFRESH:
             self._indexed_at, self._about = now, about_by_host(self._jobs.values(), now)

@@ -40,8 +40,6 @@ def still_runs(facts: Mapping[str, str], host: str, launcher_pid: int) -> str:
 
     Args:
         facts: of one of its launchers, about its scheduler.
-        host: of that launcher.
-        launcher_pid: its process there.
     """
     match facts.get("scheduler"):
         case "slurm":
@@ -82,7 +80,6 @@ def tail(facts: Mapping[str, str], local_rank: int = -1, run: str = "") -> str:
     """Show the end of what the ranks of a launcher print in their newest attempt, on its host; empty: in no file.
 
     Args:
-        facts: of the launcher.
         local_rank: of one rank, where each has a file of its own; -1: of all.
         run: torch's folder for the job; empty: not known, the newest of any job that logs to the same place.
     """

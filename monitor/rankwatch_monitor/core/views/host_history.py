@@ -104,10 +104,6 @@ class HostHistory(NamedTuple):
             for culprit in incident.culprits
         )
 
-    def all_of(self, gpu: Gpu) -> bool:
-        """Whether they are the faults on one GPU, no more and no fewer."""
-        return {_key(each) for each, _ in gpu.faults} == {_key(each) for each, _ in self.about}
-
     def beside(self, incident: Incident) -> str:
         """The sentence beside one incident, with what points to a GPU if it is the incident's; empty: it is alone.
 
@@ -143,9 +139,7 @@ def host_history(host: str, about: Iterable[About], now: float, *, compared: boo
     """The latest incidents about a host.
 
     Args:
-        host: its name.
         about: those of all jobs, of :func:`about_of`.
-        now: unix seconds.
         compared: the jobs ran on other hosts too, :func:`several_hosts`.
     """
     lately = latest(about, now - WINDOW)

@@ -11,6 +11,7 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.places import shared_place
+from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.views import downtime, headline, phases, responses
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 from rankwatch_monitor.core.views.host_history import HostHistory
@@ -34,16 +35,13 @@ def shown(job: Job, incident: Incident, now: float, activity: HostActivity | Non
     """The incident with what is derived from it; of one that is over without its host, see :func:`of_host`.
 
     Args:
-        job: its job.
-        incident: one of its incidents.
-        now: unix seconds.
         activity: of all jobs; None: not known, and only this job's incidents count.
     """
     found = {
         **incident.to_json(),
         "lost_steps_s": downtime.of_lost_steps(job, incident),
         "place": place(incident),
-        "cost": downtime.cost(job, incident, now).to_json(),
+        "cost": copied(responses.Cost, downtime.cost(job, incident, now)),
         "phases": phases.to_json(job, incident, now),
         "label": label(incident),
         "headline": headline.headline(incident),

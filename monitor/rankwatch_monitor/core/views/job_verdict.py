@@ -1,7 +1,5 @@
 """The verdict on a job's speed as shown to users: ``healthy`` needs evidence that the job trains.
 
-How this works
---------------
 The straggler detector compares ranks. A job that never reaches its first step gives it nothing to compare, and an empty
 finding would read as "healthy". A healthy finding is therefore replaced by ``no_step`` while all of this holds:
 

@@ -184,7 +184,6 @@ def gpus_of(
     """The GPUs of a host that a rank runs on or that a fault names, the one with the most faults first.
 
     Args:
-        host: its name.
         named: the incidents that name it.
         slow: the slow ranks on it, of :func:`slow_by_host`.
         parts: what each job runs there now, as in the view of a node.

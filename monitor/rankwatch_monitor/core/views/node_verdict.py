@@ -7,7 +7,7 @@ incidents while it is quiet, are about it and counted beside.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from rankwatch.cli.formatting import count
 from rankwatch.contract.enums import JobState, RankState
@@ -16,6 +16,7 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.views import ended, host_commands, responses
 from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.advice.record import Advice
@@ -82,11 +83,6 @@ class HostTodo(NamedTuple):
     process: str = ""
     """The processes of a job that the last of the host's commands is about, ``rank 13 of gpt-7``; empty: none."""
 
-    def to_json(self) -> responses.HostTodo:
-        """For the API."""
-        found = {**self._asdict(), "here": list(self.here), "anywhere": list(self.anywhere), "drain": list(self.drain)}
-        return cast("responses.HostTodo", found)
-
 
 def naming(about: Iterable[About]) -> list[Incident]:
     """Those of :func:`.host_history.about_by_host` that name the host."""
@@ -133,7 +129,6 @@ def verdict(
     """What points to the host, or to one GPU of it, in a sentence.
 
     Args:
-        host: its name.
         parts: what each job runs there, as in the view of a node.
         about: the incidents about it, of :func:`.host_history.about_by_host`.
         gpus: its GPUs, of :func:`.node_gpus.gpus_of`.
@@ -216,9 +211,7 @@ def of_jobs(
 
     Args:
         jobs: all that the reader may see.
-        host: its name.
         about: the incidents about it.
-        now: unix seconds.
         activity: of all jobs; None: not known.
     """
     open_in = {incident.job_id for incident, _ in about if incident.open}
@@ -242,8 +235,7 @@ def _concerns(job: Job, host: str, open_in: Collection[str], now: float) -> bool
 def _remaining(job: Job, host: str, found: Advice) -> responses.Remaining | None:
     """What the job has left without the host; None: no such restart may be ordered now."""
     leaves_out = any(order.hosts == (host,) for order in found.orders)
-    left = exclusion.remaining(job, host).to_json() if leaves_out else None
-    return cast("responses.Remaining | None", left)
+    return copied(responses.Remaining, exclusion.remaining(job, host)) if leaves_out else None
 
 
 def _drain(jobs: Iterable[Job], host: str, reason: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
+from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import downtime, job_view, node_verdict, rankings, responses
@@ -139,8 +140,6 @@ def one_node(
 
     Args:
         jobs: all that the reader may see.
-        host: its name.
-        now: unix seconds.
         activity: from which hosts all jobs are heard; None: not known.
     """
     jobs = list(jobs)
@@ -159,7 +158,7 @@ def one_node(
         "verdict": node_verdict.verdict(host, parts, about, gpus, history),
         "state": node_verdict.state(parts, about, gpus, history),
         "presence": node_verdict.presence(parts).sentence,
-        "todo": None if todo is None else todo.to_json(),
+        "todo": None if todo is None else copied(responses.HostTodo, todo),
         "commands": [] if todo is None else [*todo.here, *todo.anywhere, *todo.drain],
         "of_jobs": node_verdict.of_jobs(jobs, host, about, now, activity),
         "jobs": sorted(parts, key=lambda part: _urgency(part, now)),
@@ -231,13 +230,7 @@ def worst_first(job: Job, ranks: Sequence[int], now: float) -> list[int]:
 
 
 def _slow_now(each: Straggler) -> responses.SlowNow:
-    return {
-        "share": each.stated_share,
-        "score": each.score,
-        "since": each.since,
-        "reason": each.reason,
-        "cause": each.cause,
-    }
+    return {**copied(responses.SlowNow, each), "share": each.stated_share}
 
 
 def lateness_of(job: Job, ranks: npt.NDArray[np.intp]) -> Floats:
@@ -253,8 +246,7 @@ def device(reading: DeviceReading | None, at: float | None = None) -> responses.
     """A device reading for the API, received ``at`` (unix seconds; None: not known); None: there is none."""
     if reading is None:
         return None
-    found = {**reading._asdict(), "at": at, "throttled": list(reading.throttled), "errors": dict(reading.errors)}
-    return cast("responses.Device", found)
+    return {**copied(responses.Device, reading), "at": at}
 
 
 def _incident(

@@ -19,7 +19,7 @@ from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
 from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals, silence_limit
-from rankwatch_monitor.core.views import host_commands, responses
+from rankwatch_monitor.core.views import host_commands
 
 if TYPE_CHECKING:
     from rankwatch_monitor.core.views.host_activity import HostActivity  # which counts quiet hosts
@@ -77,24 +77,11 @@ class QuietHost(NamedTuple):
             return f"Look at this job's launcher and ranks on {where}, which {verb} up"
         return f"Check whether {where} {verb} up"
 
-    def to_json(self) -> responses.QuietHost:
-        """For the API."""
-        return {
-            "hosts": list(self.hosts),
-            "ranks": list(self.ranks),
-            "since": self.since,
-            "limit": self.limit,
-            "other_jobs": self.other_jobs,
-            "headline": self.headline,
-        }
-
 
 def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> QuietHost | None:
     """The hosts that are quiet while an incident is open that they may have caused; None: there are none.
 
     Args:
-        job: the job.
-        now: unix seconds.
         activity: from which hosts all jobs are heard; None: not known, and any of them may be down.
     """
     incident = job.open_incident

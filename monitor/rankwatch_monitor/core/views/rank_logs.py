@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from rankwatch.cli.formatting import capital
 from rankwatch.contract.enums import CulpritClass
 from rankwatch.contract.messages import KEPT_OUTPUT, LOGGED_RANKS, LOGS_UNSENT, RankLog
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.views import host_commands, responses
 
 KEEP_THEM: Final = "launch with --log-dir DIR --tee 3 to keep the output of each rank in a file"
@@ -34,10 +35,6 @@ class Place(NamedTuple):
     newest: bool = False
     """The run is not known: the command shows the newest in its folder."""
 
-    def to_json(self) -> responses.Place:
-        """For the API."""
-        return cast("responses.Place", self._asdict())
-
 
 class ShownLog(NamedTuple):
     """One log of a failed rank, or that there is none."""
@@ -54,11 +51,6 @@ class ShownLog(NamedTuple):
     """What the lines are, or why there are none, in one sentence."""
     place: Place
 
-    def to_json(self) -> responses.ShownLog:
-        """For the API."""
-        found = {**self._asdict(), "lines": list(self.lines), "place": self.place.to_json()}
-        return cast("responses.ShownLog", found)
-
 
 def shown(job: Job, incident: Incident) -> responses.Logs:
     """What an incident shows of logs: those of ranks that failed, and where the ranks log that run now."""
@@ -68,7 +60,8 @@ def shown(job: Job, incident: Incident) -> responses.Logs:
         now = place_on(job, first if culprit is None else culprit.host)
     else:
         now = place_of_rank(job, culprit.rank, culprit.host)
-    return {"logs": [log.to_json() for log in of_incident(job, incident)], "log_place": now.to_json()}
+    logs = [copied(responses.ShownLog, log) for log in of_incident(job, incident)]
+    return {"logs": logs, "log_place": copied(responses.Place, now)}
 
 
 def of_incident(job: Job, incident: Incident) -> list[ShownLog]:

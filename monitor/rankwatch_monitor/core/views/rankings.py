@@ -15,6 +15,7 @@ import numpy as np
 from rankwatch.cli.formatting import percent
 from rankwatch.contract.enums import ScoreReference, StragglerVerdict
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler, cost_rate
 from rankwatch_monitor.core.straggler.scores import Scores
@@ -147,14 +148,14 @@ def _findings(job: Job, now: float) -> list[responses.Finding]:
     if found.verdict is StragglerVerdict.HEALTHY and trains and (waits := longest_wait(job)):
         found = replace(found, reason=f"No straggler: {waits}.")
     ranked = job.performance.findings
-    shown = [each.to_json() for each in ([found, *ranked[1:]] if ranked[:1] == (found,) else [found])]
-    return cast("list[responses.Finding]", shown)
+    shown = [found, *ranked[1:]] if ranked[:1] == (found,) else [found]
+    return [copied(responses.Finding, each) for each in shown]
 
 
 def _throttled(job: Job, slow: Sequence[Straggler]) -> responses.Throttle | None:
     """What throttles the GPU of the costliest slow rank; None: nothing, or none is slow."""
     found = throttle_of(job, slow[0]) if slow else None
-    return None if found is None else found.to_json()
+    return None if found is None else copied(responses.Throttle, found)
 
 
 def score_table(job: Job, now: float, number: int | None = None) -> responses.Scores:
@@ -173,7 +174,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> responses.Sc
         "stragglers": shown_stragglers(found),
         "finding": found_now[0],
         "findings": found_now,
-        "late": None if performance.late is None else cast("responses.Late", performance.late.to_json()),
+        "late": None if performance.late is None else copied(responses.Late, performance.late),
         "throttled": _throttled(job, found),
         "cost_gpu_hours": performance.cost_gpu_hours,
         "cost_rate": cost_rate(found[0]) if found else "",
@@ -242,7 +243,7 @@ def stragglers(job: Job) -> list[Straggler]:
 
 def shown_stragglers(found: Iterable[Straggler]) -> list[responses.Straggler]:
     """They as the API has them."""
-    return cast("list[responses.Straggler]", [each.to_json() for each in found])
+    return [{**copied(responses.Straggler, each), "share": each.stated_share} for each in found]
 
 
 def live_view(job: Job, now: float, activity: HostActivity | None = None) -> responses.Live | None:

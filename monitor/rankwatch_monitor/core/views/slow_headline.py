@@ -18,5 +18,6 @@ def slow_headline(straggler: Straggler, throttle: Throttle | None) -> str:
     if straggler.waiting is None or (share := straggler.stated_share) is None:
         return headline.of_job(None, straggler.reason)
     what = slow_in(straggler.cause) if throttle is None else f": {throttle.gpu} throttled"
-    cost = f"{waits(straggler.waiting)} {whole_percent(share)} of each step"
-    return headline.of_job(None, f"{subject(straggler.rank, straggler.host)} is slow{what}; {cost}")
+    slow = f"{subject(straggler.rank, straggler.host)} is slow{what}"
+    whole = f"{slow}; {waits(straggler.waiting)} {whole_percent(share)} of each step"
+    return headline.of_job(None, whole if len(whole) <= headline.LONGEST else slow)

@@ -26,6 +26,7 @@ from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.ranks import STOPPED, live_ranks
 from rankwatch_monitor.core.views import downtime, ended, goodput_note, headline, incident_view, responses, verdict
 from rankwatch_monitor.core.views.advice import playbook
@@ -58,8 +59,6 @@ def stated(job: Job, now: float, activity: HostActivity | None = None) -> respon
     """The verdict on a job.
 
     Args:
-        job: the job.
-        now: unix seconds.
         activity: from which hosts all jobs are heard; None: not known.
     """
     state, reason = verdict.job_state(job, now)
@@ -90,7 +89,7 @@ def stated(job: Job, now: float, activity: HostActivity | None = None) -> respon
         "steps_at_risk": goodput_note.steps_at_risk(job, state, now),
         "restart_loses": _restart_loses(job),
         "advice": None if advised is None else advised.to_json(),
-        "quiet_host": None if quiet is None else quiet.to_json(),
+        "quiet_host": None if quiet is None else copied(responses.QuietHost, quiet),
         "verdict": found.verdict,
         "open_incidents": int(job.open_incident is not None),
         "ended_at": over,
@@ -128,7 +127,8 @@ def _headline(job: Job, state: JobState, reason: str, quiet: QuietHost | None) -
     if state is JobState.LOST:  # what was found before is no news of its ranks
         return headline.of_job(None, reason)
     if job.ended is not None and job.open_incident is None:
-        return headline.of_job(None, ended.cause(job))
+        failed = ended.last_incident(job, job.ended) if state is JobState.FAILED else None
+        return headline.of_job(failed, ended.cause(job))
     if job.open_incident is None and (stragglers := job.performance.open_stragglers):
         return slow_headline(stragglers[0], throttle_of(job, stragglers[0]))
     return headline.of_job(job.open_incident, reason)

@@ -8,7 +8,6 @@ from rankwatch.contract.enums import Cause
 from rankwatch_monitor.core.events import DeviceReading, throttle_words
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views import responses
 
 _REMEDY: Final = (("thermal", "cooling"), ("brake", "power supply"), ("slowdown", "cooling and power supply"))
 """What to check by a part of a reason's name."""
@@ -42,23 +41,11 @@ class Throttle(NamedTuple):
         found = (what for reason in self.reasons for part, what in _REMEDY if part in reason)
         return next(found, "power limit")
 
-    def to_json(self) -> responses.Throttle:
-        """For the API."""
-        return {
-            "rank": self.rank,
-            "gpu": self.gpu,
-            "reasons": list(self.reasons),
-            "words": self.words,
-            "since": self.since,
-            "readings": self.readings,
-        }
-
 
 def throttle_of(job: Job, straggler: Straggler) -> Throttle | None:
     """The throttling that makes a rank compute slowly; None: another cause, or most of its peers are throttled too.
 
     Args:
-        job: the job.
         straggler: one of its slow ranks.
     """
     performance, rank = job.performance, straggler.rank

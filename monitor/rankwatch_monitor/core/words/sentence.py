@@ -18,8 +18,6 @@ def sentence(found: Detection, culprits: Named, why_none: Unnamed | None) -> str
     """The detection and its cause.
 
     Args:
-        found: what was detected.
-        culprits: the ranks to blame.
         why_none: why no rank is named; None: some are.
     """
     if not culprits:
@@ -47,7 +45,6 @@ def detected(found: Detection, *, named: bool = True) -> str:
     """``Rank 3 on host-0 has made no progress in section 'step' for 31.0 s, over its learned limit of 30 s``.
 
     Args:
-        found: what was detected.
         named: the rank is to blame; else it is one of several over a limit.
     """
     host = "" if found.kind is VerdictKind.NEVER_STARTED else f" on {found.host or 'an unknown host'}"

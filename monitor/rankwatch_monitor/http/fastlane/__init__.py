@@ -2,8 +2,6 @@
 
 In: bytes of a connection. Out: a response, or the same bytes handed to uvicorn. Open :mod:`.protocol` first.
 
-How this works
---------------
 Uvicorn's parser, the middleware and FastAPI's routing take several times as long as decoding eight rank reports
 (measured in ADR 0016). So the protocol class of the connection first offers the bytes of a request to the lanes:
 

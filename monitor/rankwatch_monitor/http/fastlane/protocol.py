@@ -1,7 +1,5 @@
 """The connection: offers each request to the fast lanes, and hands those that no lane takes to uvicorn.
 
-How this works
---------------
 Between two requests, ``data_received`` asks each lane to :meth:`~FastLane.begin`. If one does, the protocol buffers the
 body, asks the lane to :meth:`~FastLane.respond` and writes the response; else the bytes go to uvicorn's h11 protocol,
 which then owns the connection until its response is complete. Where more requests are complete than one turn of the

@@ -1,7 +1,5 @@
 """Recognises scopes of metrics whose bytes differ from known ones only in their numbers, and reads those numbers.
 
-How this works
---------------
 In OTLP, times and values are fields of 8 bytes. So two exports of a rank with the same sections, groups and kernels
 differ at fixed offsets only. Such a *layout* is learned once, from bytes that the full decoder has accepted
 (:mod:`.learning`): the literal bytes with zeros at the numbers, a mask that zeroes the numbers, a ``struct`` that

@@ -1,7 +1,5 @@
 """Tables of names: what the metrics and spans of other OpenTelemetry emitters mean for training progress.
 
-How this works
---------------
 NVIDIA's NeMo Lens, as used by Megatron-LM, Megatron-Bridge and NeMo-RL, and scripts with metrics of their own do not
 follow Rankwatch's conventions. But some of their names show that training makes progress, which step it has reached and
 which section it is in. A name means the same wherever it comes from, so this module holds tables, and functions of a

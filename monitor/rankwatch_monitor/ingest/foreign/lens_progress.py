@@ -1,7 +1,5 @@
 """The progress of processes that other emitters report on, and since when there was none.
 
-How this works
---------------
 Spans arrive when they have ended, and metrics with each export, so the entry into a section is never reported. What can
 be known is when training last showed a sign of progress. From the first *strong* sign on (:mod:`.lens`), each export of
 such a process reports it as being in section ``step``, without progress since the last sign. A process that exports but

@@ -139,6 +139,23 @@ class ReportBuilder:
                 found.append((name, point))
         return found
 
+    def flagged(
+        self, points: Sequence[NumberDataPoint], metric: Metric, key: str, noun: str, limit: int, too_many: str
+    ) -> tuple[str, ...] | None:
+        """The names whose newest point is 1, for yes; None: no point has a usable name and value."""
+        newest: dict[str, tuple[int, bool]] = {}
+        for name, point in self.named(points, metric, key):
+            value = value_of(point)
+            if value is None:
+                continue
+            if value not in (0, 1):
+                self.reject("bad_value", metric, f"{noun} {quote(name)} with {value}, wanted 1 for yes")
+            elif len(newest) >= limit and name not in newest:
+                self.reject(too_many, metric, f"more than {limit} {noun}s")
+            else:
+                newest[name] = max(newest.get(name, (0, False)), (point.time_unix_nano, value == 1))
+        return tuple(name for name, (_, yes) in newest.items() if yes) if newest else None
+
     def reject_name(self, metric: Metric, key: str, name: str) -> None:
         """Reject a point whose attribute ``key`` is missing, unprintable or too long."""
         longest = self.limits.name_length

@@ -78,23 +78,10 @@ def reading(one: Reading) -> Read:
 
 def read_throttled(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) -> None:
     """Read the active throttle reasons: those whose newest point is 1."""
-    newest: dict[str, tuple[int, bool]] = {}
-    limit = builder.limits.attributes
-    own = _own(builder, points)
-    for reason, point in builder.named(own, metric, semconv.ATTR_REASON):
-        value = value_of(point)
-        if value is None:
-            continue
-        if value not in (0, 1):
-            builder.reject("bad_value", metric, f"reason {quote(reason)} with {value}, wanted 1 for yes")
-        elif len(newest) >= limit and reason not in newest:
-            builder.reject("too_many_attributes", metric, f"more than {limit} reasons")
-        else:
-            newest[reason] = max(newest.get(reason, (0, False)), (point.time_unix_nano, value == 1))
-    if newest:
-        builder.composite(DeviceComposite).fields["throttled"] = tuple(
-            reason for reason, (_, held) in newest.items() if held
-        )
+    own, limit = _own(builder, points), builder.limits.attributes
+    found = builder.flagged(own, metric, semconv.ATTR_REASON, "reason", limit, "too_many_attributes")
+    if found is not None:
+        builder.composite(DeviceComposite).fields["throttled"] = found
 
 
 def read_errors(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) -> None:

@@ -50,18 +50,8 @@ def read_open(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) -> 
 def read_first(builder: ReportBuilder, metric: Metric, points: Sequence[Any]) -> None:
     """Read the open sections that the process never finished before: those whose newest point is 1."""
     limit = builder.limits.sections_per_job
-    newest: dict[str, tuple[int, bool]] = {}
-    for section, point in builder.named(points, metric, semconv.ATTR_SECTION):
-        value = value_of(point)
-        if value is None:
-            continue
-        if value not in (0, 1):
-            builder.reject("bad_value", metric, f"section {quote(section)} with {value}, wanted 1 for yes")
-        elif len(newest) >= limit and section not in newest:
-            builder.reject("too_many_sections", metric, f"more than {limit} open sections")
-        else:
-            newest[section] = max(newest.get(section, (0, False)), (point.time_unix_nano, value == 1))
-    builder.fields["first_time"] = tuple(section for section, (_, first) in newest.items() if first)
+    found = builder.flagged(points, metric, semconv.ATTR_SECTION, "section", limit, "too_many_sections")
+    builder.fields["first_time"] = found or ()
 
 
 def longest(field: str) -> Read:

@@ -30,6 +30,7 @@ from rankwatch_monitor.core import goodput_accounting, nodes
 from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.views import (
     downtime,
     goodput_note,
@@ -191,7 +192,7 @@ def _stacks(incident: Incident) -> list[str]:
 
 
 def _logs(job: Job, incident: Incident) -> list[str]:
-    return [line for log in rank_logs.of_incident(job, incident) for line in log_lines(log.to_json(), "    ")]
+    return [line for log in rank_logs.of_incident(job, incident) for line in log_lines(plain(log), "    ")]
 
 
 def _group(group: responses.StackGroup) -> list[str]:

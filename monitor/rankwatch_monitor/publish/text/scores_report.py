@@ -1,7 +1,5 @@
 """The text report of a job's performance, in the format of nvidia-resiliency-ext with additions.
 
-How this works
---------------
 First the GPU scores in exactly nvidia-resiliency-ext's format, including ``Straggler report processing time``, so that
 scripts which parse it keep working; then the same for each section; then what that format lacks: robust scores,
 lateness, stragglers with their reasons, the verdict, and the cost.

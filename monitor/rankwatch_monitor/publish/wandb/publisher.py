@@ -1,7 +1,5 @@
 """Publishes to Weights & Biases: one run per job, with scores, the worst ranks, incidents and goodput.
 
-How this works
---------------
 :class:`WandbPublisher` keeps the newest snapshot of each job and hands it, on a thread of its own, to W&B's library,
 which starts a process (``wandb-core``) to write and upload. The event loop never waits for either. ``wandb`` is
 imported on that thread, and only if it is configured.
@@ -23,7 +21,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rankwatch_monitor.publish.snapshot import Snapshot
 from rankwatch_monitor.publish.wandb import rows as rows
@@ -173,13 +171,9 @@ class WandbPublisher:
     def _teardown(self) -> None:
         """End all runs at once, and W&B's process with them."""
         self._runs.clear()
-        if (wandb := _imported()) is not None:
+        if (wandb := sys.modules.get("wandb")) is not None:
             with contextlib.suppress(BaseException):
                 wandb.teardown(exit_code=0)
-
-
-def _imported() -> Any:
-    return sys.modules.get("wandb")
 
 
 def _services(parent: int) -> Iterator[int]:

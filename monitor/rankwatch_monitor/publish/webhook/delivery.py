@@ -1,7 +1,5 @@
 """Delivers the messages of one receiver on a thread: in order per job, teams in turn, until accepted or given up.
 
-How this works
---------------
 The messages of one job form a queue: the next one is sent only when the first was accepted or given up. Teams take
 turns: of what is due, that of the team goes first which has waited longest, so that one with thousands delays itself.
 

@@ -87,9 +87,7 @@ def new_notices(job: Job, announced: Announced, now: float, activity: HostActivi
     """The changes of a job since ``announced``, which is updated to ``now`` (unix seconds).
 
     Args:
-        job: the job.
         announced: what was announced about it.
-        now: unix seconds.
         activity: from which hosts all jobs are heard; None: not known, and a host that is quiet may be down.
     """
     return [

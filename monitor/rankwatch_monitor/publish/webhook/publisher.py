@@ -1,7 +1,5 @@
 """Webhooks: announces changes of jobs to receivers such as Slack, at least once, in order per job.
 
-How this works
---------------
 ``notices`` decides what is news; each notice becomes one message per receiver. Messages are stored in the database in
 the same transaction as the rows of the change (:meth:`Webhooks.rows_about` is called for each such write), and removed
 once delivered, so a restarted monitor continues where it stopped. ``delivery`` has a thread per receiver.

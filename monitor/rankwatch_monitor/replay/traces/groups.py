@@ -1,7 +1,5 @@
 """Derives the process groups of an operation table, and the duration of each transfer without waiting.
 
-How this works
---------------
 A table names no process groups. Those of a collective follow from its end times, since all members end together: if
 the ends on all stages coincide, it is one group of all participating ranks; else each stage has its own. A send or a
 receive is between two neighbouring stages of one replica.
@@ -43,7 +41,6 @@ def collectives(table: OperationTable, exposed_N: Floats) -> dict[int, dict[str,
     """Time of each cell in the collectives of each process group, by cell and group.
 
     Args:
-        table: the operations.
         exposed_N: seconds of each that do not overlap with own work.
     """
     chosen = np.flatnonzero(table.kind_N == Kind.COMMUNICATION)

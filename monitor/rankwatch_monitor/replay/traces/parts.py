@@ -1,7 +1,5 @@
 """Splits the steps of an operation table into parts: interval arithmetic over all ranks and steps at once.
 
-How this works
---------------
 A *cell* is one step of one rank. Its operations may overlap (several streams) and leave gaps. All cells are laid
 end to end on one time line, so that a single pass processes all of them:
 
@@ -87,7 +85,6 @@ def parts(line: Line, lead_N: Floats, waiting_N: Bools) -> Parts:
     """Split each step into its parts.
 
     Args:
-        line: the operations.
         lead_N: for the first operation of a cell, seconds since the end of the rank's previous step; else 0.
         waiting_N: the gap before this operation is waiting for other ranks, not host time.
     """

@@ -123,9 +123,6 @@ def _check(path: Path, name: str, value_N: Floats, place: str, first: int) -> No
     """Reject invalid numbers.
 
     Args:
-        path: the file.
-        name: the column.
-        value_N: its numbers.
         place: the word for a row in the message.
         first: the number of the first row.
     """

@@ -1,1 +1,1 @@
-"""How the schema came to be, version by version; run by :mod:`rankwatch_monitor.store.upgrade` at the start."""
+"""Changes of the schema from version to version; new databases are made by ``schema.py`` without them."""

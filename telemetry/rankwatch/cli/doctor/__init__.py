@@ -65,8 +65,6 @@ def findings(
     """Run all checks.
 
     Args:
-        url: address of the monitor.
-        token: for the monitor.
         named: the address was configured; otherwise a missing monitor is no fault.
         looking: called with the name of the next group of checks.
     """

@@ -6,11 +6,9 @@ not exist.
 
 from __future__ import annotations
 
-import http.client
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -21,7 +19,7 @@ from rankwatch.cli.formatting import duration
 from rankwatch.contract import env, semconv
 from rankwatch.contract.text import decoded
 from rankwatch.export.transport import OtlpClient, SendStatus
-from rankwatch.monitor_client import MonitorClient, MonitorError, ahead_of, is_loopback, opener
+from rankwatch.monitor_client import MonitorClient, MonitorError, ahead_of, connections_to, is_loopback
 from rankwatch.settings import load
 
 TIMEOUT: Final = 5.0
@@ -187,22 +185,13 @@ def _request(
 ) -> Response:
     kind = "application/x-protobuf" if path == semconv.OTLP_METRICS_PATH else "application/json"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
+    headers |= {"Content-Type": kind} if body is not None else {}
+    method = method or ("GET" if body is None else "POST")
     before = time.time()
     try:
-        request = urllib.request.Request(
-            url.rstrip("/") + path, body, headers | ({"Content-Type": kind} if body is not None else {}), method=method
-        )
-        with opener(url).open(request, timeout=TIMEOUT) as answer:
-            content = answer.read(LARGEST_ANSWER)
-            return Response(answer.status, content, _lower(answer.headers), asked=(before + time.time()) / 2)
-    except urllib.error.HTTPError as error:
-        with error:
-            return Response(
-                error.code, error.read(LARGEST_ANSWER), _lower(error.headers), asked=(before + time.time()) / 2
-            )
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        return Response(0, words=str(getattr(error, "reason", None) or error))
-
-
-def _lower(headers: Any) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
+        with closing(connections_to(url, TIMEOUT)()) as connection:
+            target = urlsplit(url).path.rstrip("/") + path
+            found = connection.request(method, target, body, headers, timeout=TIMEOUT, limit=LARGEST_ANSWER)
+    except (OSError, ValueError) as error:
+        return Response(0, words=str(error))
+    return Response(found.status, found.body, found.headers, asked=(before + time.time()) / 2)

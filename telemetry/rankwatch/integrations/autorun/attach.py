@@ -1,7 +1,5 @@
 """Attaches Rankwatch to an unmodified script, for ``rankwatch run --auto``.
 
-How this works
---------------
 ==================  ================================================================================================
 before the script   the launcher's hook (``sitecustomize``) calls :func:`begin`, which calls ``rankwatch.init()``
 torch is imported   :mod:`rankwatch.integrations.autorun.torch_hooks` is installed

@@ -1,7 +1,5 @@
 """Hooks in torch that report to :class:`~rankwatch.integrations.autorun.training_loop.TrainingLoop`.
 
-How this works
---------------
 ==================  ================================================================================================
 optimizers          torch's global step hooks
 backward            wrapper of ``torch.autograd.backward``, which ``Tensor.backward`` calls

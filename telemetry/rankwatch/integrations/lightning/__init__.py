@@ -1,7 +1,5 @@
 """Lightning callbacks with the names and parameters of NVRx and NeMo.
 
-How this works
---------------
 ============================  ========================================================================================
 FaultToleranceCallback        sections setup, step, evaluation and checkpointing from Lightning's hooks, learned
                               timeouts, the finished flag, simulated faults

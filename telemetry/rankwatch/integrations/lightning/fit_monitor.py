@@ -1,7 +1,5 @@
 """Records sections, steps and heartbeats of a run of ``Trainer.fit``. Shared by all Rankwatch callbacks of a trainer.
 
-How this works
---------------
 ===============  =====================================================================================================
 setup            from the ``setup`` hook to the first training batch, including the load of a checkpoint
 step             from a training batch to the optimizer's step: one batch, or several with gradient accumulation; its

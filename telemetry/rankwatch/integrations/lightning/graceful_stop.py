@@ -1,7 +1,5 @@
 """Graceful stop of a run: saves a checkpoint to resume from, and leaves ``fit`` without an error.
 
-How this works
---------------
 1. The checkpoint is saved where ``fit(ckpt_path="last")`` finds it: in the folder of the trainer's ``ModelCheckpoint``,
    under its name of the last one.
 2. Background saves are waited for.

@@ -1,7 +1,5 @@
 """PreemptionCallback: upon a signal, saves a checkpoint and ends the run on every rank after the same step.
 
-How this works
---------------
 ==================================  ==================================================================================
 under ``rankwatch run``             the rank records the signal in its slots; the launchers agree on a step ahead of all
                                     ranks, after which ``rankwatch.should_stop()`` is true. A signal to the launcher or

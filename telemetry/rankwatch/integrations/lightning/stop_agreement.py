@@ -3,8 +3,6 @@
 No collective is issued, since one of a stopping rank would be matched with the gradient reduction of another. The store
 is the key-value store of the process group, held by rank 0.
 
-How this works
---------------
 1. A rank that received the signal after step s writes "stop after step s + 2"; the first value wins.
 2. Every rank reads the key after each step, and stops once it has completed that step.
 

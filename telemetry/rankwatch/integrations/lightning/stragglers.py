@@ -1,7 +1,5 @@
 """StragglerDetectionCallback: the monitor's straggler reports in the training log and the run's loggers.
 
-How this works
---------------
 1. The parameters become the job's policy (:func:`rankwatch.change_policy`), with the fastest rank as the reference, as
    in nvidia-resiliency-ext.
 2. The monitor scores every rank's windows of steps. Nothing is gathered between ranks.
@@ -42,7 +40,6 @@ class StragglerDetectionCallback(MonitoredCallback):
         gpu_relative_perf_threshold: a relative score below it makes a straggler.
         gpu_individual_perf_threshold: an individual score below it makes a straggler.
         stop_if_detected: save a checkpoint and end the run when there is a straggler.
-        logger_name: the logger to write to.
         num_gpu_perf_scores_to_print: the newer name of ``num_gpu_perf_scores_to_log``.
         enable_ptl_logging: log min, median and max over ranks of both scores to the trainer's loggers.
         profiling_interval: steps between two profiled ones; 0: the launcher's setting, else about every 10 s.

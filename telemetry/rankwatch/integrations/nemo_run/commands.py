@@ -1,7 +1,5 @@
 """Builds the command lines of the NeMo-Run plugins. Does not import NeMo-Run, so that it can be tested without it.
 
-How this works
---------------
 NeMo-Run turns a task and an executor into a command: locally an argument list, under Slurm a line ``srun ... COMMAND``
 in a script from its own template. The plugins prefix the task's command with ``rankwatch run``, one launcher per node,
 and under Slurm add :func:`batch_lines` to the script's setup lines:
@@ -85,11 +83,9 @@ def run_arguments(
 
     Args:
         program: command of ``rankwatch`` on the node.
-        nodes: number of nodes.
         ranks_per_node: processes per launcher.
         rendezvous: rendezvous flags; never quoted, since they contain shell variables.
         options: further flags by name; True for a switch.
-        command: the task's command.
         shell: whether a shell parses the line, so that arguments must be quoted.
     """
     quote = shlex.quote if shell else str

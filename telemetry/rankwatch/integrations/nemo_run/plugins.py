@@ -1,7 +1,5 @@
 """Plugins for NeMo-Run: FaultTolerancePlugin and PreemptionPlugin, for scripts and recipes, on any executor.
 
-How this works
---------------
 A plugin's ``setup`` changes the task and the executor of a job:
 
 =====================  =================================================================================================
@@ -272,13 +270,9 @@ def _launcher(executor: run.Executor, program: Sequence[str] | None, *, required
     )
     if not slurm:
         # Other executors than Slurm's declare by this method whether a launcher may rewrite the command.
-        executor.supports_launcher_transform = _yes
+        executor.supports_launcher_transform = lambda: True
     executor.launcher = launcher
     return launcher
-
-
-def _yes() -> bool:
-    return True
 
 
 def _rendezvous_endpoint(executor: run.Executor, port: int) -> str:

@@ -1,7 +1,5 @@
 """NVRx 0.4.1's ``RankMonitorClient``: sections, heartbeats, calculated timeouts; it issues no collective.
 
-How this works
---------------
 ==========================  ========================================================================================
 sections, heartbeats        a few integers in this rank's slots; never block
 ``section_timeouts``        the limits from the launcher, overridden by calculated ones

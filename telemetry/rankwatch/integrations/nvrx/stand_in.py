@@ -1,7 +1,5 @@
 """Provides the package ``nvidia_resiliency_ext``, so that code that imports it runs on Rankwatch unchanged.
 
-How this works
---------------
 A finder, first in ``sys.meta_path``, handles that name and all below it. Its modules look up attributes lazily in a
 Rankwatch module (:data:`COUNTERPARTS`), so that importing ``ptl_resiliency`` does not import Lightning. A module
 without a counterpart comes from the real package where that is installed, else it raises ``ModuleNotFoundError``; the

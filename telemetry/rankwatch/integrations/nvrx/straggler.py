@@ -1,7 +1,5 @@
 """NVRx 0.4.1's ``Detector``: scored sections, and reports of the scores of all ranks.
 
-How this works
---------------
 ================================  ==================================================================================
 detection_section, wrapped calls  a Rankwatch section; kernels are timed in Rankwatch's sampled windows
 scores                            computed by the monitor; polled by a thread of rank 0

@@ -1,7 +1,5 @@
 """Writes the monitor's straggler reports to the training log, as NVRx does, without blocking training.
 
-How this works
---------------
 A thread polls the monitor once per interval. For new scores it logs the report, logs one warning per straggler, and
 keeps the figures for the run's loggers (:meth:`ReportLog.take_figures`).
 """
@@ -27,7 +25,6 @@ class ReportLog:
     Args:
         interval: seconds between two polls.
         shown: number of worst and best ranks in the report; 0: a report is logged only if there are stragglers.
-        log: the logger to write to.
         figures: the scores (:data:`FIGURES`) that are kept for :meth:`take_figures`.
     """
 

@@ -49,6 +49,12 @@ def shares(found: Explanation) -> dict[str, float]:
     return {part.part: part.share for part in found.parts}
 
 
+def named(found: Explanation) -> tuple[str, str, int | None]:
+    """The contributor that the sentence names."""
+    (stated,) = (each for each in found.contributors if each.stated)
+    return stated.key
+
+
 def kinds(found: Explanation) -> set[str]:
     return {each.kind for each in found.circumstances}
 
@@ -63,7 +69,6 @@ def test_data_slows_on_all_ranks() -> None:
     assert found.factor == pytest.approx(2.0, rel=0.1)
     assert shares(found)["data"] > 0.9
     assert found.contributors[0].name == "load_batch"
-    assert "times as long since 09:08:20 (4" in found.sentence
     assert "is data (40 ms -> 451 ms), most of all section 'load_batch' (40 ms -> 451 ms)" in found.sentence
     assert found.circumstances == ()
 
@@ -76,7 +81,6 @@ def test_data_is_quick_again() -> None:
     found = judged(lambda steps: setattr(steps, "data", 0.04), Steps(data=0.45))
     assert (found.kind, found.cause) == ("change", "data")
     assert found.factor == pytest.approx(0.5, rel=0.1)
-    assert "less time since" in found.sentence
     assert shares(found)["data"] > 0.9
 
 
@@ -89,9 +93,10 @@ def test_one_rank_throttles_and_all_others_wait_for_it() -> None:
     found = judged(throttle)
     assert found.cause == "communication"
     assert shares(found)["communication"] > 0.9
+    assert named(found) == ("rank", "rank 5", None)
     assert "waiting for rank 5 on node-b" in found.sentence
-    assert "whose compute takes 300 ms longer than the others'" in found.sentence
-    assert "at the same time devices throttled (thermal slowdown by the hardware): 0 -> 1 of 8 ranks" in found.sentence
+    throttling = found.circumstances[0]
+    assert (throttling.code, throttling.before, throttling.after) == ("hw_thermal_slowdown", 0, 1)
     assert kinds(found) == {"throttling", "clock", "slowest"}
     assert not any(each.kind == "kernel" for each in found.contributors)
 
@@ -137,7 +142,7 @@ def test_ranks_that_take_turns_are_not_named() -> None:
         steps.slower = {(window % steps.world, "compute"): 0.3}
         steps.go(history, 1)
     found = explain(history)
-    assert "waiting for ranks that take turns in being the slowest" in found.sentence
+    assert named(found) == ("rank", "ranks that take turns", None)
     assert "slowest" not in kinds(found)
 
 
@@ -147,7 +152,8 @@ def test_clocks_drop_on_all_ranks() -> None:
 
     found = judged(drop)
     assert found.cause == "compute"
-    assert "the median clock of the devices fell from 1980 to 1320 MHz" in {c.sentence for c in found.circumstances}
+    clock = next(each for each in found.circumstances if each.kind == "clock")
+    assert (clock.before, clock.after) == (1980e6, 1320e6)
     kernels = {each.name: each.share for each in found.contributors if each.kind == "kernel"}
     assert kernels["gemm"] == pytest.approx(0.75, abs=0.1)
     assert kernels["attention"] == pytest.approx(0.25, abs=0.1)
@@ -160,8 +166,27 @@ def test_its_twin_clocks_drop_while_the_job_waits_for_its_input_anyhow() -> None
 def test_one_kernel_became_slow() -> None:
     found = judged(lambda steps: (setattr(steps, "compute", 0.6), setattr(steps, "attention", 0.625))[0])
     assert found.cause == "compute"
-    assert "most of all kernel attention (74.8 ms -> 374 ms)" in found.sentence
+    assert named(found) == ("kernel", "attention", None)
     assert [each.name for each in found.contributors if each.kind == "kernel"] == ["attention"]
+
+
+def test_the_words_of_what_else_changed() -> None:
+    history, steps = History(), Steps()
+    steps.go(history, BEFORE)
+    steps.world, steps.hosts, steps.attempt, steps.compute, steps.waited = 4, ("node-a", "node-c"), 1, 0.6, 0.16
+    steps.clock, steps.temperature, steps.throttled = 1320e6, 75.0, {"sw_power_cap": 4}
+    history.add(steps.sample(policy_changes(Policy(), Policy().changed({"profiling_interval": 1}))))
+    steps.go(history, AFTER)
+    assert [each.sentence for each in explain(history).circumstances] == [
+        "the policy's profiling_interval was changed from 0 to 1",
+        "the world shrank from 8 to 4 ranks",
+        "other hosts: node-b left and node-c joined",
+        "devices throttled (sw power cap): 0 -> 4 of 4 ranks",
+        "the median clock of the devices fell from 1980 to 1320 MHz",
+        "training threads wait longer for a CPU: 1 ms -> 160 ms a step",
+        "attempt 1 began (before it: 0)",
+        "the hottest device rose from 61 to 75 °C",
+    ]
 
 
 def test_a_node_was_replaced_by_a_slower_one() -> None:
@@ -173,7 +198,6 @@ def test_a_node_was_replaced_by_a_slower_one() -> None:
     found = judged(replace)
     hosts = next(each for each in found.circumstances if each.kind == "hosts")
     assert (hosts.before, hosts.after) == (["node-b"], ["node-c"])
-    assert "other hosts: node-b left and node-c joined" in found.sentence
     assert "attempt" in kinds(found)
 
 
@@ -192,7 +216,7 @@ def test_profiling_was_switched_on() -> None:
     steps.go(history, AFTER)
     found = explain(history)
     assert found.cause == "host"
-    assert "the policy's profiling_interval was changed from 0 to 1" in found.sentence
+    assert [(each.before, each.after) for each in found.circumstances if each.kind == "policy"] == [(0, 1)]
 
 
 def test_its_twin_the_policy_was_changed_long_before() -> None:
@@ -214,7 +238,8 @@ def test_the_world_was_halved(compute: float) -> None:
         return
     found = judged(halve)
     assert found.cause == "compute"
-    assert found.circumstances[0].sentence == "the world shrank from 8 to 4 ranks"
+    world = found.circumstances[0]
+    assert (world.kind, world.before, world.after) == ("world_size", 8, 4)
     assert {"world_size", "hosts", "attempt"} <= kinds(found)
 
 
@@ -233,20 +258,21 @@ def test_a_cpu_shared_with_another_process() -> None:
     found = judged(crowd)
     assert found.cause == "host"
     assert found.contributors[0].kind == "cpu"
-    assert "training threads wait longer for a CPU: 1 ms -> 160 ms a step" in found.sentence
+    waits = next(each for each in found.circumstances if each.kind == "cpu")
+    assert (waits.before, waits.after) == (0.001, 0.16)
 
 
 def test_when_only_sections_are_known_the_shares_are_theirs() -> None:
     found = judged(lambda steps: setattr(steps, "data", 0.45), Steps(profiled=False))
     assert found.parts == ()
     assert found.cause == "data"
-    assert "is section 'load_batch' (40 ms -> 451 ms)" in found.sentence
+    assert named(found) == ("section", "load_batch", None)
 
 
 def test_when_only_sections_are_known_the_rank_in_which_one_grew_comes_first() -> None:
     found = judged(lambda steps: steps.slower.update({(3, "data"): 0.4}), Steps(profiled=False))
     assert found.contributors[0].key == ("section", "load_batch", 3)
-    assert "section 'load_batch' on rank 3" in found.sentence
+    assert named(found) == ("section", "load_batch", 3)
     assert {(each.name, each.rank) for each in found.contributors} == {("load_batch", 3), ("backward", None)}
 
 
@@ -303,8 +329,8 @@ def test_nothing_is_claimed_that_explains_less_than_half() -> None:
 
     found = judged(slow)
     assert found.cause == "unexplained"
-    assert "unexplained, as no part makes up more than half of it" in found.sentence
-    assert "data 3" in found.sentence
+    assert max(shares(found).values()) < 0.5
+    assert "unexplained, as no part makes up more than half of it (" in found.sentence
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -337,7 +363,6 @@ def test_a_slow_drift_has_no_moment() -> None:
         steps.go(history, 1)
     found = explain(history)
     assert (found.kind, found.cause) == ("drift", "data")
-    assert "gradually since" in found.sentence
     assert found.factor == pytest.approx(1.6, abs=0.1)
     assert shares(found)["data"] > 0.9
 

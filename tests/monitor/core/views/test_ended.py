@@ -11,6 +11,7 @@ from rankwatch.contract.enums import NoRestart, ProcessEventKind, RankState
 from rankwatch_monitor.core.views import downtime, ended, job_view
 from rankwatch_monitor.core.views.advice import failed as failed_job
 from rankwatch_monitor.core.views.advice.record import Step
+from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.node_view import one_node
 
 ERROR = "RuntimeError: CUDA error: no kernel; is the device gone?"
@@ -103,7 +104,7 @@ def test_a_failure_is_stated_once_with_why_no_restart_followed(code: NoRestart, 
     shown = job_view.summary(scene.reload().job if stored else scene.job, scene.now)
     assert (shown["state"], shown["no_restart"]) == ("failed", why)
     assert step in steps_of(shown)[-1]
-    assert shown["headline"].startswith("Rank 2 on host-1 exited with code 1: RuntimeError: CUDA error: no kernel")
+    assert shown["headline"] == headline(scene.job.incidents[-1])
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -14,8 +14,9 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import DeviceReading, RankReport
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.straggler.findings import Straggler
-from rankwatch_monitor.core.views import rankings
+from rankwatch_monitor.core.views import rankings, responses
 from rankwatch_monitor.core.views.digest import digest
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.host_history import WINDOW
@@ -365,7 +366,7 @@ def test_the_page_of_the_node_of_a_slow_rank_proposes_what_its_job_does() -> Non
     [found] = shown("host-1", scene, healthy)["of_jobs"]
     advised = summary(scene.job, scene.now)["advice"]
     assert (found["job"], found["advice"], advised["rule"]) == (scene.job.id, advised, "slow_rank")
-    assert found["remaining"] == exclusion.Remaining(1, 2, 0).to_json()
+    assert found["remaining"] == copied(responses.Remaining, exclusion.Remaining(1, 2, 0))
     assert shown("host-0", scene, healthy)["of_jobs"] == []
     needing(scene, 2)
     [found] = shown("host-1", scene, healthy)["of_jobs"]

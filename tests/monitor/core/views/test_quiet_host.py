@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from monitor.core.incident.test_exclusion import needing
 from monitor.core.scene import Scene
 from monitor.core.views.test_node_verdict import NEEDED
 from rankwatch.contract.enums import RankState
-from rankwatch_monitor.core.views import job_view
+from rankwatch_monitor.core.plain import copied
+from rankwatch_monitor.core.views import job_view, responses
 from rankwatch_monitor.core.views.headline import LONGEST, headline
 from rankwatch_monitor.core.views.quiet_host import quiet_host
 from rankwatch_monitor.core.views.stack_errors import stack_errors
@@ -28,7 +28,7 @@ def test_a_quiet_host_leads_before_the_limit_of_silence_and_its_ranks_do_not_rep
     assert shown["headline"].endswith("; its 4 ranks and its launcher are silent")
     assert len(shown["headline"]) <= LONGEST
     assert (quiet.launchers, quiet.excludable, quiet.command) == (1, True, "ping -c 3 -- host-1")
-    assert json.loads(json.dumps(shown["quiet_host"])) == quiet.to_json()
+    assert shown["quiet_host"] == copied(responses.QuietHost, quiet)
     assert shown["ranks_reporting"] == 4
     assert [scene.rank_state(rank) for rank in (3, 4, 7)] == [RankState.WAITING, RankState.SILENT, RankState.SILENT]
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rankwatch.cli.formatting import capital, duration, uncapital
 from rankwatch.contract.enums import Action
+from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.views import responses
 
 
@@ -31,10 +32,6 @@ class Step(NamedTuple):
         """The whole sentence."""
         return capital(f"{self.brief}{self.more}.")
 
-    def to_json(self) -> responses.Step:
-        """For the API."""
-        return {"text": self.text, "command": self.command, "host": self.host, "note": self.note, "reads": self.reads}
-
 
 class Order(NamedTuple):
     """An order that a person may give now."""
@@ -46,10 +43,6 @@ class Order(NamedTuple):
     """Their nodes are left out."""
     hosts: tuple[str, ...] = ()
     """The same nodes, as far as they are known."""
-
-    def to_json(self) -> responses.Order:
-        """For the API."""
-        return {"action": self.action, "words": self.words, "ranks": list(self.ranks), "hosts": list(self.hosts)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +99,9 @@ class Advice:
 
     def to_json(self) -> responses.Advice:
         """For the API."""
-        return {
-            "rule": self.rule,
-            "slow": self.slow,
-            "text": self.text,
-            "waits": self.waits,
-            "steps": [step.to_json() for step in self.steps],
-            "until": self.until,
-            "otherwise": None if self.otherwise is None else _if_not(self.otherwise).to_json(),
-            "orders": [order.to_json() for order in self.orders],
-            "proposed": self.proposed,
-            "condition": self.condition,
-            "weighs_restart": self.weighs_restart,
-            "notes": list(self.notes),
-            "alternatives": list(self.alternatives),
-            "host": self.host,
-            "runbook": self.runbook,
-        }
+        steps = [copied(responses.Step, step) for step in self.steps]
+        otherwise = None if self.otherwise is None else copied(responses.Step, _if_not(self.otherwise))
+        return {**copied(responses.Advice, self), "steps": steps, "otherwise": otherwise}
 
 
 def _if_not(step: Step) -> Step:
