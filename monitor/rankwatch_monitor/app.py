@@ -19,7 +19,7 @@ from rankwatch_monitor.http import problems
 from rankwatch_monitor.http.auth import AllTokens, Scope, Tokens, TokenSource, admit_senders, line_of, refusal, require
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
-from rankwatch_monitor.http.fastlane.protocol import FAST_LANES
+from rankwatch_monitor.http.fastlane.protocol import FAST_LANES, OTHERS
 from rankwatch_monitor.http.grid import grid_routes
 from rankwatch_monitor.http.jobs import job_routes, score_routes
 from rankwatch_monitor.http.launchers import LauncherMessages, launcher_routes
@@ -35,8 +35,9 @@ from rankwatch_monitor.http.stream import stream_routes
 from rankwatch_monitor.http.timeline import timeline_routes
 from rankwatch_monitor.http.tokens import audit_routes, token_routes
 from rankwatch_monitor.http.why import why_routes
-from rankwatch_monitor.ingest.admission import Admission
+from rankwatch_monitor.ingest.admission import LINE_BYTES, Admission
 from rankwatch_monitor.ingest.routes import OtlpEndpoints, OtlpMiddleware, Senders
+from rankwatch_monitor.ingest.work_queue import WorkQueue
 from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.monitor import Monitor
 from rankwatch_monitor.service.tokens import TokenRegistry
@@ -72,7 +73,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         loop = asyncio.create_task(monitor.run(), name="rankwatch-loop")
         loops[:] = [loop]
         launchers = LauncherFastLane(LauncherMessages(monitor), tokens, origins, bodies)
-        yield {FAST_LANES: (OtlpFastLane(otlp), launchers)}
+        yield {FAST_LANES: (OtlpFastLane(otlp), launchers), OTHERS: WorkQueue(LINE_BYTES)}
         for task in (access, loop):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

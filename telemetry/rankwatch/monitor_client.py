@@ -218,7 +218,8 @@ def clock_ahead(url: str, timeout: float = 1.0) -> float | None:
     before = time.time()
     try:
         with closing(connections_to(url, timeout)()) as connection:
-            response = connection.request("GET", f"{urlsplit(url).path.rstrip('/')}/livez", timeout=timeout)
+            target = f"{urlsplit(url).path.rstrip('/')}/livez"
+            response = connection.request("GET", target, timeout=timeout, limit=_LARGEST_PROBLEM)
             return ahead_of(response.headers.get("date"), (before + time.time()) / 2)
     except (OSError, ValueError):
         return None

@@ -20,6 +20,7 @@ import pytest
 
 from rankwatch_monitor.cli import ACCEPTED
 from rankwatch_monitor.http import deadlines
+from rankwatch_monitor.ingest.work_queue import TURN_LEAST
 from support.launcher import PlayedLauncher, polling
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import rank_report, reports_of_all
@@ -151,6 +152,55 @@ def test_of_many_new_connections_a_few_are_accepted_in_a_turn_of_the_loop(tmp_pa
             each.settimeout(100.0)
             assert each.recv(12) == b"HTTP/1.1 200"
         assert 1 < int(file.read_text()) <= ACCEPTED
+
+
+BEGUN = """
+from asyncio.base_events import BaseEventLoop
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from rankwatch_monitor.ingest import work_queue
+work_queue.TURN_SECONDS = 0.0
+most, begun, receive, once = 0, 0, H11Protocol.data_received, BaseEventLoop._run_once
+
+def counted(*given):
+    global begun
+    begun += 1
+    receive(*given)
+
+def one_turn(loop):
+    global most, begun
+    once(loop)
+    if begun > most:
+        most = begun
+        open(FILE, "w").write(str(most))
+    begun = 0
+
+H11Protocol.data_received, BaseEventLoop._run_once = counted, one_turn
+"""
+
+
+def test_of_many_requests_at_once_a_few_begin_in_a_turn_of_the_loop(tmp_path: Path) -> None:
+    """Also of those that are refused: each costs a millisecond, and whoever is on the machine may hold thousands."""
+    file, words = tmp_path / "most", b"GET /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    before = f"FILE = {str(file)!r}\n{BEGUN}"
+    with running_monitor(tmp_path, "--token", "t", before=before) as monitor, Crowd(monitor) as crowd:
+        for _ in range(8 * TURN_LEAST):
+            crowd.join(words)
+        for each in crowd.members:
+            assert each.recv(4096).startswith(b"HTTP/1.1 401")
+        os.kill(monitor.pid, signal.SIGSTOP)
+        try:
+            for each in crowd.members:
+                each.sendall(words + words)
+        finally:
+            os.kill(monitor.pid, signal.SIGCONT)
+        for each in crowd.members:
+            each.settimeout(100.0)
+            answers = b""
+            while answers.count(b"HTTP/1.1 401") < 2:
+                more = each.recv(4096)
+                assert more, answers
+                answers += more
+        assert 1 < int(file.read_text()) <= TURN_LEAST
 
 
 @pytest.mark.long

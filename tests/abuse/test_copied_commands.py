@@ -58,6 +58,12 @@ def test_a_name_is_one_word_and_no_option(name: str, made: Callable[[str], str],
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("name", ["ALL", "all", "n[1-900]", "n1,n2", "n1 state=down", "n1\n", ""])
+def test_no_more_than_one_node_of_slurm_is_drained(name: str) -> None:
+    assert host_commands.drain({"slurm_node": name}, "slow") == ""
+    assert "nodename=n1 " in host_commands.drain({"slurm_node": "n1"}, "slow")
+
+
 def test_usual_words_stay_as_they_are() -> None:
     assert operands("job-1", "2") == "job-1 2"
     assert operands("-x", "a b") == "-- -x 'a b'"

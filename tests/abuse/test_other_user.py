@@ -18,7 +18,9 @@ from typing import Any, Final
 
 import pytest
 
+from rankwatch.cli.doctor import node_checks
 from rankwatch.contract import access, records
+from rankwatch.recording.shared_slots import Slots
 from rankwatch_launcher.diagnose.collect import Collector
 from rankwatch_launcher.monitor.process import LocalMonitor
 from rankwatch_launcher.node.slots import SlotsFolder
@@ -310,3 +312,25 @@ def test_a_recording_is_readable_by_its_user_alone_whatever_the_umask(tmp_path: 
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "run.jsonl").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_doctor_of_root_opens_nothing_of_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_link: bool
+) -> None:
+    """Its files may be links to devices, and who maps them is ended when they are cut."""
+    monkeypatch.setattr(node_checks, "MEMORY", tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / "rankwatch-x"
+    slots = Slots.create(folder / "attempt-1" / "0.slots")
+    slots.claim(rank=4, local_rank=0, world_size=8, attempt=1)
+    slots.close()
+    [own] = node_checks.launchers()
+    assert "1 rank (4)" in own.found, "the twin: one of this user's"
+    if is_link:
+        folder.rename(tmp_path / "other")
+        folder.symlink_to(tmp_path / "other")
+    for place in (tmp_path, *tmp_path.rglob("*")):
+        os.chown(place, pwd.getpwnam("nobody").pw_uid, -1, follow_symlinks=False)
+    [found] = node_checks.launchers()
+    assert found.found == ("none runs ranks on this machine" if is_link else "1 folder of launchers of other users")

@@ -15,6 +15,7 @@ from rankwatch_monitor.replay import player, recording
 from rankwatch_monitor.replay.cli import replay
 from rankwatch_monitor.replay.recording import VERSION, Recording, RecordingError
 
+EVENT = '"job": "j", "process": {"node": "n", "kind": "started", "attempt": 1}'
 LINES = {
     "deep": "[" * 200_000,
     "a deep event": '{"at": 1, "job": "j", "report": ' + '{"a":' * 100_000,
@@ -22,6 +23,9 @@ LINES = {
     "a time beyond all": '{"at": 1e300}',
     "a long number": '{"at": ' + "9" * 400 + "}",
     "a very long number": '{"at": ' + "9" * 5000 + "}",
+    "ticks before all time": f'{{"at": 1, {EVENT}, "ticked": -1e300}}',
+    "ticks beyond all time": f'{{"at": 1, {EVENT}, "ticked": Infinity}}',
+    "ten times a second for 8000 years": '{"at": 1}\n{"at": 2.5e11}',
     "a pickle": "cos\nsystem\n(S'false'\ntR.",
 }
 

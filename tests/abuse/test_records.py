@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -92,6 +94,21 @@ def test_a_hostile_record_is_refused_or_left_out_at_once(tmp_path: Path, kind: s
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["a log without end", "a file without end"])
+def test_a_record_whose_copy_would_fill_the_disk_is_refused(tmp_path: Path, kind: str) -> None:
+    path, target = record_of(tmp_path), tmp_path / "copy"
+    archive.copy(path, target)
+    assert [job.id for job in archive.jobs(target)] == ["j"]
+    if kind == "a log without end":
+        path.with_name("record.db-wal").unlink(missing_ok=True)
+        path.with_name("record.db-wal").symlink_to("/dev/zero")
+    else:
+        os.truncate(path, shutil.disk_usage(tmp_path).free)
+    with pytest.raises(ValueError, match=r"no file|would fill"):
+        archive.copy(path, tmp_path / "another")
+    assert not (tmp_path / "another").exists()
 
 
 @pytest.mark.parametrize("first", [-(10**12), 4, "Infinity"])

@@ -20,7 +20,8 @@ What several launchers may write at once is written by compare-and-set: the firs
 
 The store has no authentication. Where the launchers have a secret in common (``RANKWATCH_RENDEZVOUS_SECRET``), each
 record carries an HMAC over its key and content: one that none of them wrote is as if it were not there. So is one that
-is malformed, with or without a secret. Either is logged once.
+is malformed, with or without a secret. Either is logged once. Whoever reaches the store's port can read all of it, but
+for what is hidden with the secret (:meth:`JobStore.hide`).
 """
 
 from __future__ import annotations
@@ -282,6 +283,19 @@ class JobStore:
         """A published fact; None when there is none yet."""
         return self._get(f"fact/{name}", _of(shape))
 
+    def hide(self, text: str) -> str:
+        """A text of a fact that only launchers with the secret can read; without one it stays as it is."""
+        salt = secrets.token_hex(16)
+        return f"{salt} {self._masked(salt, text.encode()).hex()}" if self._secret and text else text
+
+    def reveal(self, hidden: str) -> str:
+        """The text that was hidden; empty if it was not, with this secret."""
+        salt, _, masked = hidden.partition(" ")
+        try:
+            return self._masked(salt, bytes.fromhex(masked)).decode() if self._secret else hidden
+        except ValueError:
+            return ""
+
     # Records ----------------------------------------------------------------------------------------------------------
 
     def _get(self, key: str, decode: Callable[[bytes], T]) -> T | None:
@@ -323,6 +337,11 @@ class JobStore:
 
     def _mac(self, key: str, text: bytes) -> str:
         return hmac.new(self._secret, f"{self._run_id}\0{key}\0".encode() + text, hashlib.sha256).hexdigest()
+
+    def _masked(self, salt: str, data: bytes) -> bytes:
+        # No record has an empty key, so no HMAC in the store is one that the mask is made of.
+        mask = hashlib.shake_256(self._mac("", salt.encode()).encode()).digest(len(data))
+        return bytes(a ^ b for a, b in zip(data, mask, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,12 +39,17 @@ class Closing(NamedTuple):
     job_id: str = ""
     record: Path | None = None
     """A file that the monitor beside the launcher has written, or was not able to; None: it is kept elsewhere."""
+    is_early: bool = False
+    """The job ended before that monitor had started, which therefore knows nothing of it."""
 
     def show(self) -> None:
         """Log the lines, once the monitor that writes the record has ended."""
         if self.record is not None and not _has_job(self.record, self.job_id):
             event(self.word, self.what, *self.facts)
-            logger.warning("no record of this job could be written to %s", self.record)
+            if self.is_early:
+                logger.warning("there is no record of this job: it ended before its monitor had started")
+            else:
+                logger.warning("no record of this job could be written to %s", self.record)
         else:
             event(self.word, self.what, *self.facts, look=self.report)
         for line in self.restarts:
@@ -67,7 +72,8 @@ def summary(outcome: Outcome, discovery: MonitorDiscovery) -> Closing:
     if not discovery.monitor_url:
         return made
     report = _report(discovery, outcome.job_id) if job or discovery.record else _UNREAD[failed == EXIT_WRONG]
-    return made._replace(report=report, job_id=outcome.job_id, record=discovery.record)
+    early = discovery.record is not None and not discovery.has_started
+    return made._replace(report=report, job_id=outcome.job_id, record=discovery.record, is_early=early)
 
 
 def closing(outcome: Outcome, job: Mapping[str, Any], incidents: Sequence[Mapping[str, Any]]) -> Closing:

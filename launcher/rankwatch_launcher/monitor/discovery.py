@@ -59,6 +59,7 @@ class Published:
     url: str = ""
     """Empty: there is none."""
     token: str = ""
+    """Hidden where the launchers have a secret."""
     run: str = ""
 
     def __post_init__(self) -> None:
@@ -94,6 +95,11 @@ class MonitorDiscovery:
     def holds_monitor(self) -> bool:
         """Whether the job's monitor runs beside this launcher."""
         return self._monitor is not None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the monitor beside this launcher has become ready."""
+        return self._monitor is not None and self._monitor.has_started
 
     @property
     def record(self) -> Path | None:
@@ -140,8 +146,8 @@ class MonitorDiscovery:
             if self._monitor is not None:
                 url, token = self._monitor.url, self._monitor.ingest_token
         # The store has no authentication: a configured token stays here, and an own monitor's may only ingest.
-        run = {"run": self._run} if self._node is not None else {}
-        rendezvous.store.publish(FACT, {"url": url, "token": token, "job_id": self._job_id} | run)
+        run, hidden = {"run": self._run} if self._node is not None else {}, rendezvous.store.hide(token)
+        rendezvous.store.publish(FACT, {"url": url, "token": hidden, "job_id": self._job_id} | run)
 
     def _follow(self, rendezvous: Rendezvous) -> None:
         until = time.monotonic() + FACT_SECONDS
@@ -157,7 +163,7 @@ class MonitorDiscovery:
         if url := self._options.monitor_url:
             self._attach(url, self._options.token, patience=START_SECONDS)
         elif url := fact.url:
-            token = fact.token
+            token = rendezvous.store.reveal(fact.token)
             if self._options.token and not token:
                 logger.warning(
                     "%s is not sent to %s, which another launcher published: %s", env.TOKEN, url, ON_EACH_NODE

@@ -127,6 +127,11 @@ class LocalMonitor:
         """Wait until it has become ready; False when it timed out."""
         return self._ready.wait(_READY_SECONDS)
 
+    @property
+    def has_started(self) -> bool:
+        """Whether it has become ready."""
+        return self._ready.is_set()
+
     def close(self) -> None:
         """End it."""
         with self._lock:

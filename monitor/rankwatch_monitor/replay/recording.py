@@ -23,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import queue
 import threading
@@ -30,7 +31,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final, Protocol, TypeGuard
 
 import zstandard
 
@@ -64,6 +65,8 @@ FLUSH_SECONDS: Final = 1.0
 KNOWN_JOBS: Final = 65_536
 LATEST: Final = 253_402_300_799.0
 """Unix seconds at the end of the year 9999."""
+LONGEST_GAP: Final = 86_400.0
+"""Seconds between two lines: a replay evaluates ten times in each."""
 LONGEST_LINE: Final = 256 << 20
 """Bytes of one line: the state of a job with 20,000 launchers and large registrations has 64 MiB."""
 _BEGINS: Final = b'{"rankwatch"'
@@ -348,6 +351,8 @@ class Recording:
             entry = _read(line_data)
             if entry.at < last:
                 raise ValueError(f"it is {last - entry.at:g} s before the line above it")
+            if math.isfinite(last) and entry.at - last > LONGEST_GAP:
+                raise ValueError(f"it is {entry.at - last:g} s after the line above it, and a monitor writes every few")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise RecordingError(f"{self.path}, line {self.lines}: {error}") from None
         return entry
@@ -393,7 +398,7 @@ def _check_header(line_data: Mapping[str, Any]) -> None:
 
 def _read(line_data: Mapping[str, Any]) -> Entry:
     at, job_id, lost = line_data.get("at"), line_data.get("job"), line_data.get("lost", 0)
-    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at <= LATEST:
+    if not _is_time(at):
         raise ValueError("it has no time")
     if not isinstance(lost, int):
         raise ValueError(f"lost must be a number, not {lost!r}")
@@ -407,6 +412,10 @@ def _read(line_data: Mapping[str, Any]) -> Entry:
     if kind is None:
         raise ValueError(f"it holds no event; known are: {', '.join(KINDS)}")
     ticked = line_data.get("ticked")
-    if ticked is not None and not isinstance(ticked, int | float):
-        raise ValueError(f"ticked must be a time, not {ticked!r}")
+    if ticked is not None and not _is_time(ticked):
+        raise ValueError(f"ticked must be a time, not {ticked!r:.60}")
     return Entry(at, job_id, event_codec.read(KINDS[kind], line_data[kind]), ticked=ticked)
+
+
+def _is_time(value: object) -> TypeGuard[float]:
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 <= value <= LATEST

@@ -33,7 +33,13 @@ def copy(record: Path, target: Path) -> None:
     """
     if not record.is_file():
         raise ValueError(f"there is no record {record}")
+    log = _log(record)
+    if log.exists() and not log.is_file():  # a device has no end
+        raise ValueError(f"the record {record} cannot be read: its log is no file")
     try:
+        size = sum(part.stat().st_size for part in (record, log) if part.exists())
+        if 2 * size > shutil.disk_usage(target.parent).free:  # a sparse file takes none where it is
+            raise ValueError(f"the record {record} cannot be read: a copy of it would fill {target.parent}")
         try:
             with (
                 contextlib.closing(_opened(record)) as source,
@@ -45,7 +51,7 @@ def copy(record: Path, target: Path) -> None:
         except sqlite3.OperationalError:
             # SQLite cannot make its -shm file there: the folder is read-only. Then no monitor writes to it either.
             shutil.copyfile(record, target)
-            if (log := _log(record)).exists():
+            if log.exists():
                 shutil.copyfile(log, _log(target))
             with contextlib.closing(sqlite3.connect(target)) as made:
                 _check_schema(made)

@@ -209,6 +209,19 @@ def test_many_records_are_moved_in_batches(monkeypatch: pytest.MonkeyPatch) -> N
 # Who wrote a record ---------------------------------------------------------------------------------------------------
 
 
+def test_what_is_hidden_is_read_with_the_secret_alone() -> None:
+    shared = HashStore()
+    own, other, open_ = JobStore(shared, "run", "secret"), JobStore(shared, "run", "x"), JobStore(shared, "run", "")
+    hidden = own.hide("a token")
+    assert own.reveal(hidden) == "a token"
+    assert own.hide("a token") != hidden
+    assert other.reveal(hidden) != "a token"
+    assert JobStore(shared, "another run", "secret").reveal(hidden) != "a token"
+    assert [own.reveal(each) for each in ("", "a token", "salt zz", f"{hidden}0")] == [""] * 4
+    assert open_.reveal(open_.hide("a token")) == "a token"
+    assert own.hide("") == ""
+
+
 @pytest.mark.parametrize("forged", ["", "another secret"])
 def test_what_no_launcher_of_the_job_wrote_ends_nothing(forged: str) -> None:
     shared = HashStore()

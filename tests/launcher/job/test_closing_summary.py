@@ -91,6 +91,19 @@ def test_a_monitor_that_refuses_is_not_said_to_be_away(code: int, monkeypatch: p
     assert made.report == closing_summary._UNREAD[code == EXIT_WRONG]
 
 
+@pytest.mark.parametrize("has_started", [False, True])
+def test_a_job_that_ends_before_its_monitor_has_started_blames_no_disk(
+    has_started: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = tmp_path / "job.db"
+    monitor: Any = SimpleNamespace(
+        monitor_url="http://127.0.0.1:9", token="", record=record, holds_monitor=True, has_started=has_started
+    )
+    closing_summary.summary(Outcome(FINISHED, 0, job_id="job"), monitor).show()
+    assert ("ended before its monitor had started" in caplog.text) is not has_started
+    assert (f"could be written to {record}" in caplog.text) is has_started
+
+
 def test_a_record_that_could_not_be_written_is_not_promised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     record = tmp_path / "job.db"
     made = Closing(ConsoleWord.DONE, "step 9", (), (), "rankwatch report job", "job", record)

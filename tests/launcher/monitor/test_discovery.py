@@ -85,6 +85,25 @@ def test_an_own_monitor_publishes_a_token_that_may_only_ingest_and_ranks_get_no_
     assert "control" not in env.of_ranks(os.environ).values()
 
 
+@pytest.mark.parametrize("secret", ["", "of the launchers"])
+def test_with_a_secret_the_store_tells_the_token_of_an_own_monitor_to_launchers_alone(
+    secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = SimpleNamespace(url=URL, token="control", ingest_token="to-ingest", start=lambda: None, wait_ready=bool)
+    monkeypatch.setattr(module.process, "available", lambda: True)
+    monkeypatch.setattr(module, "LocalMonitor", lambda *_: own)
+    shared, first, second, other = HashStore(), Scene(0, job_id="j"), Scene(1), Scene(1)
+    for scene, known in ((first, secret), (second, secret), (other, "another" if secret else "")):
+        scene.rendezvous.store = JobStore(shared, "job", known)
+    first.discovery.on_rendezvous(first.rendezvous)
+    assert (b"to-ingest" in shared.get("rankwatch/job/fact/monitor")) is not bool(secret)
+    second.discovery.on_rendezvous(second.rendezvous)
+    assert second.connected == [("j", URL, "to-ingest")]
+    other.ended = True
+    other.discovery.on_rendezvous(other.rendezvous)
+    assert other.connected == ([] if secret else [("j", URL, "to-ingest")])
+
+
 @pytest.mark.parametrize("given", ["", "ingest"])
 def test_ranks_of_a_named_monitor_get_the_ingest_token_if_there_is_one(
     given: str, monkeypatch: pytest.MonkeyPatch

@@ -49,6 +49,7 @@ def test_whatever_is_used_of_the_protocol_is_checked(kind: type) -> None:
         "_polling",
         "_reading",
         "_pipelined",
+        "_others",
     }
     assert {node.attr for node in of_self} - own <= checked
 

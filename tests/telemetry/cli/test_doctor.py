@@ -114,6 +114,15 @@ def test_a_server_that_is_no_monitor(fake_server: tuple[str, dict]) -> None:
     assert "is not a Rankwatch monitor" in found.found
 
 
+def test_an_answer_without_end_and_one_that_is_nested_without_end(fake_server: tuple[str, dict]) -> None:
+    url, answers = fake_server
+    answers["/livez"] = (200, b" " * (monitor_checks.LARGEST_ANSWER + 1), {})
+    answers["/openapi.json"] = (200, b"[" * 200_000, {})
+    assert len(monitor_checks._request(url, "/livez").body) == monitor_checks.LARGEST_ANSWER
+    [found] = monitor_checks.checks(url, None, named=True)
+    assert "is not a Rankwatch monitor" in found.found
+
+
 def test_another_version_another_clock_and_refused_telemetry(fake_server: tuple[str, dict]) -> None:
     url, answers = fake_server
     about = {"info": {"title": "Rankwatch monitor", "version": "7.1.0"}}
@@ -230,7 +239,7 @@ def test_slots_of_a_launcher_and_what_a_killed_one_left(tmp_path: Path, monkeypa
     monkeypatch.setattr(node_checks.tempfile, "gettempdir", lambda: str(tmp_path))
     [none] = node_checks.launchers()
     assert none.found == "none runs ranks on this machine"
-    slots = Slots.create(tmp_path / "rankwatch-a" / "attempt-2" / "0.slots")
+    slots = Slots.create(tmp_path / "rankwatch-a;b" / "attempt-2" / "0.slots")
     slots.claim(rank=4, local_rank=0, world_size=8, attempt=2)
     [runs] = node_checks.launchers()
     assert runs.level is Level.OK
@@ -243,7 +252,7 @@ def test_slots_of_a_launcher_and_what_a_killed_one_left(tmp_path: Path, monkeypa
     [left] = node_checks.launchers()
     slots.close()
     assert left.level is Level.WARNING
-    assert f"rm -r {tmp_path}/rankwatch-a" in left.mend
+    assert left.mend.endswith(f"rm -r '{tmp_path}/rankwatch-a;b'")
 
 
 # The packages ---------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ElicitRequestParams, ElicitResult
 
 from rankwatch.cli.mcp import server
@@ -99,9 +100,34 @@ def test_an_order_is_sent_once_a_person_has_confirmed_it(
 
 
 def test_what_a_person_is_asked_is_one_line_that_states_the_action() -> None:
-    reason = "only a look\n\nNothing is stopped." + "x" * 10_000
-    asked = server.confirmation("job\nx", "stop", reason, (), ("n\x1b[2J", "n" * 10_000))
+    reason = "only a look\n\nNothing is stopped."
+    asked = server.confirmation("job\nx", "stop", reason, (), ("n\x1b[2J", "n" * 200))
     assert asked.message.isprintable()
     assert len(asked.message) < 2000
     assert ACTION_MEANINGS[Action.STOP][1:] in asked.message
     assert asked.message.index(ACTION_MEANINGS[Action.STOP][1:]) < asked.message.index("only a look")
+
+
+MANY = [f"n{i}" for i in range(100)]
+LONG: list[tuple[str, str, list[int], list[str]]] = [
+    ("j" * 400, "r", [], []),
+    ("j", "it hangs" + " " * 400 + "and more", [], []),
+    ("j", "r", list(range(100)), []),
+    ("j", "r", [], [*MANY, "healthy"]),
+]
+
+
+@pytest.mark.parametrize("given", LONG)
+def test_an_order_that_a_person_could_not_read_whole_is_refused(given: tuple[str, str, list[int], list[str]]) -> None:
+    job, reason, ranks, nodes = given
+    with pytest.raises(ToolError, match="characters"):
+        server.confirmation(job, "restart", reason, ranks, nodes)
+
+
+def test_two_orders_are_asked_about_in_two_ways() -> None:
+    """The answer to one counts for every call that is asked about in the same words."""
+    orders: list[tuple[list[int], list[str]]] = [
+        ([], []), ([1], []), ([], ["of rank 1"]), ([], ["a", "b"]), ([], ["a b"]), ([], ["a', 'b"]), ([1, 2], []),
+    ]  # fmt: skip
+    asked = {server.confirmation("j", "restart", "r", ranks, nodes).message for ranks, nodes in orders}
+    assert len(asked) == len(orders)

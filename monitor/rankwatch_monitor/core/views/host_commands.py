@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping
+from string import ascii_letters, digits
 from typing import Final
 
 from rankwatch.contract.text import operands
 
 LINES: Final = 200
 """Of a log that are shown."""
+_OF_A_NODE: Final = frozenset(f"{ascii_letters}{digits}._-")
+"""Characters of one node's name in Slurm, which has lists, ranges and a word for all nodes, too."""
 
 
 def reach(host: str, *, slurm: bool = False) -> str:
@@ -26,8 +29,9 @@ def drain(facts: Mapping[str, str], reason: str) -> str:
         reason: what Slurm records.
     """
     if "slurm_node" in facts:
-        why = shlex.quote(f"rankwatch: {reason}")
-        return f"scontrol update nodename={shlex.quote(facts['slurm_node'])} state=drain reason={why}"
+        node, why = facts["slurm_node"], shlex.quote(f"rankwatch: {reason}")
+        one = _OF_A_NODE.issuperset(node) and node.upper() not in ("", "ALL")
+        return f"scontrol update nodename={node} state=drain reason={why}" if one else ""
     return f"kubectl cordon {operands(facts['kubernetes_node'])}" if "kubernetes_node" in facts else ""
 
 

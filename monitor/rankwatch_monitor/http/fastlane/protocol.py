@@ -3,7 +3,8 @@
 Between two requests, ``data_received`` asks each lane to :meth:`~FastLane.begin`. If one does, the protocol buffers the
 body, asks the lane to :meth:`~FastLane.respond` and writes the response; else the bytes go to uvicorn's h11 protocol,
 which then owns the connection until its response is complete. Where more requests are complete than one turn of the
-loop should serve, those of each lane wait in line (:mod:`rankwatch_monitor.ingest.work_queue`). Deadlines and
+loop should serve, those of each lane wait in line (:mod:`rankwatch_monitor.ingest.work_queue`); so does what goes to
+uvicorn, which begins a task for each request in the turn in which it arrives, with and without a token. Deadlines and
 connection limits of :class:`~rankwatch_monitor.http.deadlines.BoundedProtocol` apply to both.
 """
 
@@ -20,6 +21,8 @@ from rankwatch_monitor.ingest.work_queue import WorkQueue
 
 FAST_LANES: Final = "fast_lanes"
 """Key of the lanes in the state of the application."""
+OTHERS: Final = "others"
+"""Key of the line of all other requests there."""
 MOST_PIPELINED: Final = 65_536
 """Bytes that may be received on a connection while a request on it waits for its response."""
 
@@ -69,10 +72,12 @@ class FastLaneProtocol(BoundedProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._lanes: Sequence[FastLane] = self.app_state.get(FAST_LANES, ())
+        self._others: WorkQueue = self.app_state.get(OTHERS) or WorkQueue()
         self._lane: FastLane | None = None
         self._request: PendingRequest | None = None
         self._waiting = self._polling = False
-        """The request is complete and waits for its response; it is a long poll, which may take long."""
+        """A complete request waits for its response, or received bytes wait for their turn; it is a long poll, which
+        may take long."""
         self._reading = False
         """Received bytes are being processed: those behind a response need not be taken up again."""
         self._pipelined = b""
@@ -93,7 +98,9 @@ class FastLaneProtocol(BoundedProtocol):
                 continue
             begun = self._begin(data)
             if begun is None:
-                super().data_received(data)
+                self._unset_keepalive_if_required()
+                self._waiting, self._pipelined = True, data
+                self._others.submit(self._hand_over, len(data), self.client[0] if self.client else "")
                 return
             self._unset_keepalive_if_required()
             self._request, data = begun
@@ -145,6 +152,13 @@ class FastLaneProtocol(BoundedProtocol):
             if not self._waiting:
                 rest, self._pipelined = self._pipelined, b""
         return rest
+
+    def _hand_over(self) -> None:
+        """Give uvicorn what was received until now, unless the connection was closed meanwhile."""
+        data, self._pipelined, self._waiting = self._pipelined, b"", False
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            super().data_received(data)
 
     def _take(self) -> None:
         """Have the lane take the complete request, unless the connection was lost while it waited in line."""

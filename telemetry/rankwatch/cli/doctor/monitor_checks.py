@@ -6,7 +6,6 @@ not exist.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -18,12 +17,15 @@ import rankwatch
 from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 from rankwatch.cli.formatting import duration
 from rankwatch.contract import env, semconv
+from rankwatch.contract.text import decoded
 from rankwatch.export.transport import OtlpClient, SendStatus
 from rankwatch.monitor_client import MonitorClient, MonitorError, ahead_of, connections_to, is_loopback
 from rankwatch.settings import load
 
 TIMEOUT: Final = 5.0
 """Seconds per request."""
+LARGEST_ANSWER: Final = 8 << 20
+"""Bytes that are read of an answer: what listens there may be any user's, and send gigabytes within the time."""
 CLOCKS_APART: Final = 3.0
 """Seconds: a server's Date has whole seconds, and uvicorn updates it once per second."""
 PROBE_JOB: Final = "no-such-job-rankwatch-doctor-asks"
@@ -44,7 +46,7 @@ class Response:
     def json(self) -> Any:
         """The body as JSON; None if it is not JSON."""
         try:
-            return json.loads(self.body)
+            return decoded(self.body)
         except ValueError:
             return None
 
@@ -189,7 +191,7 @@ def _request(
     try:
         with closing(connections_to(url, TIMEOUT)()) as connection:
             target = urlsplit(url).path.rstrip("/") + path
-            found = connection.request(method, target, body, headers, timeout=TIMEOUT)
+            found = connection.request(method, target, body, headers, timeout=TIMEOUT, limit=LARGEST_ANSWER)
     except (OSError, ValueError) as error:
         return Response(0, words=str(error))
     return Response(found.status, found.body, found.headers, asked=(before + time.time()) / 2)

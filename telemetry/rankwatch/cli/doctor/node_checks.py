@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined
 from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 from rankwatch.cli.formatting import count, ranks, size
 from rankwatch.contract.files import find_program
+from rankwatch.contract.text import operands
 from rankwatch.liveness.stack_dump import allow_tracing
 from rankwatch.monitor_client import is_loopback
 from rankwatch.recording import shared_slots
@@ -29,6 +31,8 @@ FEW_FILES: Final = 4096
 """File descriptors below which a monitor runs out of connections for a medium job, one per rank."""
 TOO_FEW_FILES: Final = 256
 PY_SPY_SECONDS: Final = 20.0
+_OURS: Final = "rankwatch-doctor-"
+"""Begins the name of the folder that a check makes."""
 SYS_PTRACE: Final = 19
 """Number of the capability CAP_SYS_PTRACE."""
 
@@ -109,7 +113,7 @@ def memory(folder: Path = MEMORY) -> Finding:
     free, whole = state.f_bavail * state.f_frsize, state.f_blocks * state.f_frsize
     space = f"{size(free)} of {size(whole)} free in {folder}"
     try:
-        with tempfile.TemporaryDirectory(prefix="rankwatch-doctor-", dir=folder) as made:
+        with tempfile.TemporaryDirectory(prefix=_OURS, dir=folder) as made:
             tried = Slots.create(Path(made) / "0.slots")
             tried.claim(rank=0, local_rank=0, world_size=1, attempt=1)
             read = shared_slots.read(tried)
@@ -178,23 +182,27 @@ def proxies(monitor: str, variables: Mapping[str, str]) -> Iterator[Finding]:
 def launchers() -> Iterator[Finding]:
     """Slots of running launchers, and those left by a killed launcher."""
     places = dict.fromkeys(place for place in (MEMORY, Path(tempfile.gettempdir())) if place.is_dir())
-    seen = False
-    for folder in sorted(f for place in places for f in place.glob("rankwatch-*") if f.is_dir()):
-        if folder.name.startswith("rankwatch-doctor-"):
-            continue
-        attempts = sorted(folder.glob("attempt-*"))
-        if not os.access(folder, os.R_OK | os.X_OK):
-            seen = True
-            yield ok("launcher", f"{folder} is another user's")
-            continue
-        for attempt in attempts:
-            seen = True
-            yield _attempt(folder, attempt)
-    if not seen:
+    owners = {folder: _owner(folder) for place in places for folder in place.glob("rankwatch-*")}
+    # Root may enter those of others, but opening what is there may act on a device, and end whoever maps it.
+    own = sorted(folder for folder, owner in owners.items() if owner == os.geteuid())
+    attempts = [attempt for folder in own for attempt in sorted(folder.glob("attempt-*"))]
+    yield from map(_attempt, attempts)
+    if others := sum(owner not in (None, os.geteuid()) for owner in owners.values()):
+        yield ok("launcher", f"{count(others, 'folder')} of launchers of other users")
+    if not attempts and not others:
         yield ok("launcher", "none runs ranks on this machine")
 
 
-def _attempt(folder: Path, attempt: Path) -> Finding:
+def _owner(folder: Path) -> int | None:
+    """The user whose folder it is; None: it is none, or a check's own."""
+    with suppress(OSError):
+        found = folder.lstat()
+        return found.st_uid if stat.S_ISDIR(found.st_mode) and not folder.name.startswith(_OURS) else None
+    return None
+
+
+def _attempt(attempt: Path) -> Finding:
+    folder = attempt.parent
     files = sorted(attempt.glob("*.slots"))
     readings = [reading for reading in map(_reading, files) if reading is not None]
     living = [r for r in readings if Path(f"/proc/{r.pid}").exists()]
@@ -202,7 +210,7 @@ def _attempt(folder: Path, attempt: Path) -> Finding:
         return warning(
             "launcher",
             f"{folder} is a leftover: its ranks are gone",
-            f"if no launcher is about to restart them: rm -r {folder}",
+            f"if no launcher is about to restart them: rm -r {operands(str(folder))}",
         )
     if not readings:
         return ok("launcher", f"{attempt}: no rank has called rankwatch.init() (yet)")

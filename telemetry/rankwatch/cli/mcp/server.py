@@ -16,7 +16,6 @@ from rankwatch.cli.formatting import capital
 from rankwatch.cli.mcp.answers import Answers
 from rankwatch.contract.enums import Action
 from rankwatch.contract.policy import ACTION_MEANINGS
-from rankwatch.contract.text import one_line
 from rankwatch.monitor_client import MonitorError
 
 INSTRUCTIONS: Final = (
@@ -28,7 +27,7 @@ INSTRUCTIONS: Final = (
 
 
 MOST: Final = 300
-"""Characters of a text that a person reads before an order."""
+"""Characters of a text that a person reads before an order; one with a longer text is refused."""
 
 
 class Confirmation(BaseModel):
@@ -40,15 +39,20 @@ class Confirmation(BaseModel):
 def confirmation(
     job: str, action: str, reason: str, ranks: Sequence[int], nodes: Sequence[str]
 ) -> Elicit[Confirmation]:
-    """What a person is asked before an order. It must be the same whenever the call is made again with the answer."""
+    """What a person is asked before an order: all that it holds, since the answer is for what was read.
+
+    It must be the same whenever the call is made again with the answer, and another one for each other order.
+    """
     if action not in ACTIONS:
         raise ToolError(f"there is no action {action!r}: give one of {', '.join(ACTIONS)}")
-    without = "".join(f" of rank {rank}" for rank in ranks) + "".join(f" {node}" for node in nodes)
-    of = f" (without the nodes{without})" if without else ""
+    without = ", ".join([*(f"of rank {rank}" for rank in ranks), *map(repr, nodes)])
+    for name, given in (("job", job), ("reason", reason), ("list of nodes", without)):
+        if len(given) > MOST:
+            raise ToolError(f"the {name} has {len(given)} characters, and a person is asked about {MOST} at most")
+    of = f" (without the nodes {without})" if without else ""
     # The assistant has written the rest, maybe as a log line has told it to: it neither ends nor hides what is asked.
     meaning = capital(ACTION_MEANINGS[Action(action)])
-    about = f"{action}{one_line(of, MOST)} for job {one_line(job, MOST)!r}"
-    return Elicit(f"{about}. {meaning}. Its reason: {one_line(reason, MOST)!r}", Confirmation)
+    return Elicit(f"{action}{of} for job {job!r}. {meaning}. Its reason: {reason!r}", Confirmation)
 
 
 def made(answers: Answers, *, control: bool) -> MCPServer[Any]:
