@@ -216,6 +216,9 @@ CASES = [
      WaitKind.THREAD, ""),
     ("lock_beside_a_thread_of_a_script_in_a_folder_called_like_a_library",
      LIBRARY + "module('src')\nthreading.Event().wait()", WaitKind.TIMED, ""),
+    ("injected_hang",
+     "import rankwatch\nfrom rankwatch.faults.actions import rankwatch_injected_hang as hang\n"
+     "rankwatch.init(monitor='http://127.0.0.1:9', rank=0, world_size=1)\nhang(1e9)", WaitKind.THREAD, ""),
     ("process_shared_lock", "import multiprocessing as mp; l = mp.Lock(); l.acquire(); l.acquire()",
      WaitKind.THREAD, ""),
 ]  # fmt: skip
