@@ -25,7 +25,6 @@ LINES = {
     "a very long number": '{"at": ' + "9" * 5000 + "}",
     "ticks before all time": f'{{"at": 1, {EVENT}, "ticked": -1e300}}',
     "ticks beyond all time": f'{{"at": 1, {EVENT}, "ticked": Infinity}}',
-    "ten times a second for 8000 years": '{"at": 1}\n{"at": 2.5e11}',
     "a pickle": "cos\nsystem\n(S'false'\ntR.",
 }
 
@@ -36,6 +35,19 @@ def test_a_hostile_recording_is_refused(tmp_path: Path, line: str) -> None:
     path.write_text(json.dumps({"rankwatch": "recording", "version": VERSION, "at": 0}) + f"\n{line}\n")
     with pytest.raises(RecordingError):
         list(Recording(path))
+
+
+def test_of_a_long_silence_only_the_first_day_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job may be silent over a weekend, and a hostile file states 8,000 years."""
+    monkeypatch.setattr(player, "LONGEST_WATCH", 60.0)
+    path = tmp_path / "silent.jsonl"
+    path.write_text(
+        json.dumps({"rankwatch": "recording", "version": VERSION, "at": 0})
+        + f'\n{{"at": 1, {EVENT}}}\n{{"at": 2.5e11, {EVENT}}}\n'
+    )
+    played = player.RecordingPlayer(lambda job, now, effect: None, every_tick=True)
+    played.play(Recording(path))
+    assert (played.events, played.last) == (2, 2.5e11)
 
 
 @pytest.mark.parametrize("name", ["bomb.jsonl", "bomb.jsonl.gz", "bomb.jsonl.zst"])

@@ -58,6 +58,8 @@ NO_HANG_DETECTION: Final[Mapping[str, Any]] = {
 
 MOST_OF_ALL: Final = 16 * MOST_RANKS
 """Ranks of all jobs of a recording, of 0.2 KB each: a monitor has a sixteenth at a time."""
+LONGEST_WATCH: Final = 86_400.0
+"""Seconds after a line in which ticks are played; of more, nothing new is decided before the next line."""
 OnEffect = Callable[[Job, float, Effect], None]
 
 
@@ -305,12 +307,15 @@ class RecordingPlayer:
 
     def _evaluate_until(self, at: float) -> None:
         """Evaluate the due ticks of all jobs before a time, in order."""
+        until = at if math.isnan(self.last) else min(at, self.last + LONGEST_WATCH)
         while True:
             first = min(self.jobs.values(), key=lambda player: player.due, default=None)
-            if first is None or first.due >= at:
-                return
+            if first is None or first.due >= until:
+                break
             now = first.due
             self._deliver(first, now, first.evaluate(now))
+        for player in self.jobs.values():
+            player.due = max(player.due, at)
 
     def _load(self, entry: Entry) -> None:
         assert entry.job_id is not None

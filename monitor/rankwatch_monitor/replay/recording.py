@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import math
 import os
 import queue
 import threading
@@ -65,8 +64,6 @@ FLUSH_SECONDS: Final = 1.0
 KNOWN_JOBS: Final = 65_536
 LATEST: Final = 253_402_300_799.0
 """Unix seconds at the end of the year 9999."""
-LONGEST_GAP: Final = 86_400.0
-"""Seconds between two lines: a replay evaluates ten times in each."""
 LONGEST_LINE: Final = 256 << 20
 """Bytes of one line: the state of a job with 20,000 launchers and large registrations has 64 MiB."""
 _BEGINS: Final = b'{"rankwatch"'
@@ -351,8 +348,6 @@ class Recording:
             entry = _read(line_data)
             if entry.at < last:
                 raise ValueError(f"it is {last - entry.at:g} s before the line above it")
-            if math.isfinite(last) and entry.at - last > LONGEST_GAP:
-                raise ValueError(f"it is {entry.at - last:g} s after the line above it, and a monitor writes every few")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise RecordingError(f"{self.path}, line {self.lines}: {error}") from None
         return entry
