@@ -264,6 +264,7 @@ class RerunStateMachine:
         """Validate a scalar loss: NaN and infinity end the job, a spike (off by default) does not.
 
         Args:
+            loss: the scalar.
             check_for_nan: reject NaN and infinity; fatal.
             check_for_spiky_loss: report a loss above the normal ones; not fatal.
             spiky_loss_factor: how many times the largest of the first 100 losses a spike is.

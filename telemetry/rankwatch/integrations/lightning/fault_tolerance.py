@@ -37,6 +37,7 @@ class FaultToleranceCallback(MonitoredCallback):
         simulated_fault_params: a fault to inject: :class:`.SimulatedFaultParams`, or any mapping or object with its
             fields. It occurs once, in the first attempt of a job.
         exp_dir: folder of ``ft_state.json``, the same for all jobs; default: ``trainer.log_dir/ft_state``.
+        logger_name: the logger to write to.
         log: pass ``trainer.callback_metrics`` (loss, learning rate) to :func:`rankwatch.log` every
             ``trainer.log_every_n_steps`` steps, which then waits for the device as Lightning's own loggers do.
 

@@ -40,6 +40,7 @@ class StragglerDetectionCallback(MonitoredCallback):
         gpu_relative_perf_threshold: a relative score below it makes a straggler.
         gpu_individual_perf_threshold: an individual score below it makes a straggler.
         stop_if_detected: save a checkpoint and end the run when there is a straggler.
+        logger_name: the logger to write to.
         num_gpu_perf_scores_to_print: the newer name of ``num_gpu_perf_scores_to_log``.
         enable_ptl_logging: log min, median and max over ranks of both scores to the trainer's loggers.
         profiling_interval: steps between two profiled ones; 0: the launcher's setting, else about every 10 s.
