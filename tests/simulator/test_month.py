@@ -65,7 +65,7 @@ def test_what_takes_its_time_in_a_month_raises_no_alarm() -> None:
 def test_a_hang_in_the_same_job_is_found(section: str) -> None:
     """After as many pauses as in hours of the job that raises no alarm; its silent twin is above."""
     fault = Fault(FaultKind.HANG, (5,), step=2300 // DENSER, section=section)
-    outcome = evaluate(Scene(plan(0.055, fault, seed=5, **{**OFTEN, "relaunch_every": 0})))
+    outcome = evaluate(Scene(plan(0.07, fault, seed=5, **{**OFTEN, "relaunch_every": 0})))
     (finding,) = outcome.findings
     assert finding.right, finding
     assert finding.latency is not None

@@ -636,9 +636,9 @@ def test_there_is_nothing_to_order_of_a_job_that_has_ended(page: Page, monitor_u
 
 def test_the_grid_is_grouped_by_stage_and_coloured_by_temperature(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j")
-    page.get_by_role("radio", name="Pipeline stage").check()
+    page.get_by_label("Grouped by").select_option("Pipeline stage")
     expect(page.get_by_role("heading", name="Ranks 16 in 4 pipeline groups")).to_be_visible()
-    page.get_by_role("radio", name="Temperature").check()
+    page.get_by_label("Coloured by").select_option("Temperature")
     legend = page.get_by_role("group", name=re.compile("^Temperature of the device")).get_by_role("button")
     expect(legend.first).to_have_text(re.compile("87.°C and more 1"))
     legend.first.click()
@@ -650,16 +650,16 @@ def test_bytes_of_a_colouring_are_read_only_while_it_is_chosen(page: Page, monit
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/grid/" in request.url else None)
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_role("radio", name="Heartbeat age")).to_be_visible()
+    expect(page.get_by_label("Coloured by").locator("option", has_text="Heartbeat age")).to_have_count(1)
     assert asked == []
     with page.expect_response("**/grid/heartbeat_age"):
-        page.get_by_role("radio", name="Heartbeat age").check()
+        page.get_by_label("Coloured by").select_option("Heartbeat age")
 
 
 def test_an_address_opens_what_a_colleague_looked_at(page: Page, monitor_url: str, slow: Script) -> None:
     page.goto(f"{monitor_url}/#/jobs/j?look=heartbeat_age&group=data&rank=11")
-    expect(page.get_by_role("radio", name="Heartbeat age")).to_be_checked()
-    expect(page.get_by_role("radio", name="Data rank")).to_be_checked()
+    expect(page.get_by_label("Coloured by")).to_have_value("heartbeat_age")
+    expect(page.get_by_label("Grouped by")).to_have_value("data")
     expect(page.locator(".readout")).to_contain_text("Rank 11")
     page.get_by_role("link", name="Charts").click()
     page.wait_for_url("**/#/jobs/j?tab=charts&look=heartbeat_age&group=data&rank=11")
@@ -673,17 +673,17 @@ def test_another_job_is_not_looked_at_with_the_eyes_of_the_last_one(page: Page, 
     expect(page.locator(".readout")).to_contain_text("Rank 11")
     page.goto(f"{monitor_url}/#/jobs/other")
     expect(page.locator("p.now")).to_have_text("All 4 ranks make progress")
-    expect(page.get_by_role("radio", name="State")).to_be_checked()
+    expect(page.get_by_label("Coloured by")).to_have_value("state")
     page.wait_for_url("**/#/jobs/other")
 
 
 def test_an_address_that_was_just_typed_is_not_overwritten(page: Page, monitor_url: str, slow: Script) -> None:
     slow.add("other", ["running"] * 4)
     page.goto(f"{monitor_url}/#/jobs/j")
-    expect(page.get_by_role("radio", name="Temperature")).to_be_visible()
+    expect(page.get_by_label("Coloured by").locator("option", has_text="Temperature")).to_have_count(1)
     # The page writes what one looks at a little later: here when the address has changed and was not read yet.
     page.evaluate("() => { window.setTimeout = (late, ms) => { if (ms === 300) window.write = late; }; }")
-    page.get_by_role("radio", name="Temperature").check()
+    page.get_by_label("Coloured by").select_option("Temperature")
     page.evaluate("() => { location.hash = '#/jobs/other'; window.write(); }")
     expect(page).to_have_url(f"{monitor_url}/#/jobs/other")
 

@@ -202,6 +202,7 @@ class Writer:
         self.on_recall: Callable[[str], None] = lambda _job: None
         """Called on the thread for each job of :meth:`recall`; may raise what the database raises."""
         self._recalls: dict[str, None] = {}
+        self._readable: list[str] = []
         self._session = session
         self._opened = session.is_open
         self._backlog = Backlog()
@@ -323,6 +324,7 @@ class Writer:
                 self._forgotten.clear()
             for _ in range(len(self._inbox)):
                 self._backlog.add(self._inbox.popleft())
+            self._readable = list(self._recalls)  # what was queued of them before is written first
             flushes, self._flushes = self._flushes, []
             closing = self._closing
         if dropped := self._backlog.shrink(QUEUE_LIMIT):
@@ -359,14 +361,14 @@ class Writer:
                     break
         elif time.monotonic() >= self._check_at:
             self._attempt([])
-        if self._recalls and self.db_error is None:
+        if self._readable and self.db_error is None:
             self._read_recalled()
         if self._retention is not None and self.db_error is None and not self._inbox:
             self._delete_expired()
 
     def _read_recalled(self) -> None:
         """Read the recalled jobs, after everything that was queued of them before."""
-        for job_id in list(self._recalls):
+        for job_id in self._readable:
             try:
                 self._session.open()
                 self.on_recall(job_id)

@@ -76,6 +76,21 @@ def test_of_a_job_that_is_anothers_nothing_is_written_or_reported(store: Reposit
     assert store.db_error == ""
 
 
+def test_a_job_is_recalled_with_what_was_queued_before_while_the_writer_was_busy(
+    store: Repository, place: Place
+) -> None:
+    read: list[Any] = []
+    store._writer.on_recall = lambda job: read.append(place.ask("select reason from transitions where job_id = 'j'"))
+
+    def busy() -> None:
+        store.save(schema.transitions, turn(2))
+        store._writer.recall("j")
+
+    store.save(schema.transitions, turn(1, "other"), busy)  # on the writer's thread, after a commit
+    wait_for(lambda: read, "the job is read")
+    assert read == [[("2",)]]
+
+
 def test_behind_a_fence_then_is_called_after_a_commit_or_never(store: Repository, place: Place) -> None:
     store.fence = OnlyMine("j")
     take_away(place)

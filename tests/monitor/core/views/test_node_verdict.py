@@ -29,7 +29,7 @@ NEEDED = (
     "First start a launcher on another node, or start the job again with fewer: without host-1, 1 of 2 nodes remain, "
     "and no spare; the job needs at least 2 (--nnodes)."
 )
-DRAIN = "scontrol update nodename='n7;reboot' state=drain reason='rankwatch: {}'"
+DRAIN = "scontrol update nodename=n7 state=drain reason='rankwatch: {}'"
 
 
 def shown(host: str, *scenes: Scene) -> dict[str, Any]:
@@ -399,7 +399,7 @@ def test_a_slow_rank_stands_with_the_incidents_of_its_host_in_all_jobs() -> None
 def test_the_commands_are_safe_to_paste_and_drain_where_slurm_runs(silent: bool) -> None:
     scene = crashed("one", 3, 2)
     for node in scene.job.nodes.values():
-        object.__setattr__(node.registration, "facts", {"slurm_node": "n7;reboot"})
+        object.__setattr__(node.registration, "facts", {"slurm_node": "n7"})
     if silent:
         scene.cut_host(0).cut_host(1).run(120)
     found = shown("host-1", scene)
