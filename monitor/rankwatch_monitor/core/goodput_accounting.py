@@ -118,24 +118,29 @@ def _extend(columns: RankColumns, ledger: Ledger, now: float) -> None:
 
 def _progress(job: Job, ledger: Ledger) -> None:
     """Settle the time that completed steps decide."""
-    columns = job.columns
-    stepped_R = np.flatnonzero(columns.first_iteration_R >= 0)
-    if job.furthest_iteration is None or not len(stepped_R):
+    if job.furthest_iteration is None or (first := _first_step(job.columns)) is None:
         return
-    furthest = job.furthest_iteration + ledger.offset
-    at_R = columns.first_step_R[stepped_R]
-    first = int(np.argmin(at_R))
-    begun = CompletedStep(float(at_R[first]), int(columns.first_iteration_R[stepped_R[first]]))
-    last = ledger.last_step
+    begun, counted = first
+    furthest, last = job.furthest_iteration + ledger.offset, ledger.last_step
     if last is not None and furthest < last.iteration and begun.at > last.at:
         # Other processes of the same attempt: they were restarted without a new attempt.
         ledger.pending = _with_interrupted_step(ledger.pending, ledger.step_seconds, Bucket.RESTART)
         ledger.first_attempt, last = False, None
     if last is None:
-        _settle_startup(job, ledger, begun, counted=bool(columns.counted_R[stepped_R[first]]))
+        _settle_startup(job, ledger, begun, counted=counted)
         last, furthest = ledger.last_step, job.furthest_iteration + ledger.offset
     if last is not None and furthest > last.iteration:
         _settle_steps(job, ledger, furthest, last)
+
+
+def _first_step(columns: RankColumns) -> tuple[CompletedStep, bool] | None:
+    """The first step of the ranks here, and whether it is of a script that counts from 0; None: there is none."""
+    stepped_R = np.flatnonzero(columns.first_iteration_R >= 0)
+    if not len(stepped_R):
+        return None
+    first = stepped_R[np.argmin(columns.first_step_R[stepped_R])]
+    at, step = float(columns.first_step_R[first]), int(columns.first_iteration_R[first])
+    return CompletedStep(at, step), bool(columns.counted_R[first])
 
 
 def _settle_startup(job: Job, ledger: Ledger, begun: CompletedStep, *, counted: bool) -> None:
@@ -189,11 +194,20 @@ def _settle_attempt(job: Job, ledger: Ledger, now: float, *, away: bool) -> None
     ledger.pending = intervals.relabel(rest, lambda _: ledger.waiting_for)
 
 
+def _late_steps(job: Job, ledger: Ledger) -> None:
+    """Note the steps of a run that has ended: the last report of a rank may come after the end, and be its only one."""
+    if job.furthest_iteration is None or (first := _first_step(job.columns)) is None:
+        return
+    begun, counted = first
+    if begun.at >= ledger.attempt_since and not (ledger.resumes and ledger.resumes[-1].at >= ledger.attempt_since):
+        ledger.resume(begun.at, begun.iteration, counted=counted)
+    ledger.reach(job.furthest_iteration + ledger.offset)
+
+
 def _settle_run(job: Job, ledger: Ledger, end: float, *, away: bool) -> None:
     """Settle the time of a run that ended; nothing is accounted for until another one begins."""
     if ledger.ended:
-        if job.furthest_iteration is not None:  # the last report of a rank may come after the end
-            ledger.reach(job.furthest_iteration + ledger.offset)
+        _late_steps(job, ledger)
         return
     if away or ledger.lost:
         intervals.append(ledger.pending, ledger.until, end, Bucket.UNSEEN)

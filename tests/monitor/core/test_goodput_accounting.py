@@ -10,6 +10,7 @@ from monitor.core.accounted import STARTUP, THINGS, Accounted, about, freely, re
 from rankwatch.contract.enums import Action, DirectiveKind, ProcessEventKind
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.apply import apply
+from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.core.goodput.intervals import Bucket
 
 # Steps ----------------------------------------------------------------------------------------------------------------
@@ -394,6 +395,26 @@ def test_a_monitor_that_comes_late_counts_from_then() -> None:
     scene.job = late
     scene.run(60)
     assert scene.spent == about(productive=60.0), "its first step was long before"
+
+
+def test_the_only_report_of_the_last_attempt_may_come_after_its_end() -> None:
+    scene = Accounted().run(60)
+    reached = scene.job.furthest_iteration
+    assert reached is not None
+    scene.restart()
+    scene.run(1)
+    scene.paused = True
+    scene.finish(ProcessEventKind.FAILED, "rank 1 exited with code 3")
+    scene.paused = False
+    scene.run(1)
+    assert scene.job.ended is not None
+    first = reached - 6
+    report = RankReport(scene.ranks[0].identity, iteration=first + 1, first_iteration=first, first_iteration_age=0.5)
+    scene.submit(report)
+    scene.run(2)
+    assert scene.job.furthest_iteration == first + 1
+    assert scene.job.ledger.reached == first + 1, "as its record has it"
+    assert goodput_accounting.lost_steps(scene.job) == 5
 
 
 # In every scene -------------------------------------------------------------------------------------------------------
