@@ -153,7 +153,7 @@ def make_environment(folder: Path) -> str:
     """Make the environment, and return why that could not be; nothing when it is there."""
     venv.create(folder)  # our own pip serves it: to give it one takes longer than making it
     words = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", *PACKAGES]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False)
     if done.returncode:
         return f"needs {' and '.join(PACKAGES)}, which pip cannot install: {done.stderr[-300:]}"
     (site,) = folder.glob("lib/python*/site-packages")

@@ -22,7 +22,7 @@ from support.slurm import slurm_cluster
 from support.waiting import wait_for
 from telemetry.integrations.nemo_run.environment import PRELUDE, Nemo
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 RANKWATCH = Path(sys.executable).parent / "rankwatch"
 

@@ -14,7 +14,7 @@ import pytest
 from rankwatch_launcher.cli.main import build_parser
 from telemetry.integrations.nemo_run.environment import PRELUDE, RECIPE, Nemo
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 PAGE = Path(__file__).parents[4] / "docs" / "nemo-run.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
