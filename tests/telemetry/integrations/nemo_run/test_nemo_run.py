@@ -311,7 +311,7 @@ run.run(task, executor=executor, plugins=plugins, name="pretrain", tail_logs=Tru
 
 
 def test_every_block_of_the_page_runs(reported: Reported) -> None:
-    assert len(BLOCKS) == 6
+    assert len(BLOCKS) == 5
     assert reported("page").count("rankwatch") >= len(BLOCKS)
 
 
