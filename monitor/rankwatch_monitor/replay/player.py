@@ -314,8 +314,9 @@ class RecordingPlayer:
                 break
             now = first.due
             self._deliver(first, now, first.evaluate(now))
-        for player in self.jobs.values():
-            player.due = max(player.due, at)
+        if until < at:
+            for player in self.jobs.values():
+                player.due = max(player.due, at)
 
     def _load(self, entry: Entry) -> None:
         assert entry.job_id is not None
