@@ -461,8 +461,9 @@ def _stream(script: Script, kind: str, picture: Callable[[], list[tuple[str, Any
                 continue
             for name, data in [*picture(), *_clock(script)]:
                 text = json.dumps(event(kind, name, data))
-                if sent.get(name) != text:
-                    sent[name] = text
+                key = f"{name} {data['id']}" if name == "incident" else name
+                if sent.get(key) != text:
+                    sent[key] = text
                     yield f"event: {name}\ndata: {text}\n\n"
             await asyncio.sleep(0.1)
 

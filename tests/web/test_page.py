@@ -132,6 +132,26 @@ def test_news_of_the_stream_outlive_an_older_answer(page: Page, monitor_url: str
     expect(page).to_have_title("hung: j-name · Rankwatch")
 
 
+def test_the_details_of_ranks_are_read_one_at_a_time(page: Page, monitor_url: str, script: Script) -> None:
+    """However slowly the monitor answers and however fast the job steps: reads in parallel never came to an end."""
+    script.add("j", ["running"] * 8)
+    held: list[Route] = []
+    page.route("**/jobs/j/ranks", lambda route: held.append(route))
+    page.goto(f"{monitor_url}/#/jobs/j")
+
+    def ten_steps(first: int) -> None:
+        for step in range(first, first + 10):
+            script.jobs["j"]["iteration"] = step
+            expect(page.locator("main")).to_contain_text(f"{step:,}")
+
+    ten_steps(2000)
+    assert len(held) == 1
+    with page.expect_request("**/jobs/j/ranks"):
+        held[0].continue_()
+    ten_steps(3000)
+    assert len(held) == 2
+
+
 def test_a_suspicion_shows_when_it_acts(page: Page, monitor_url: str, script: Script) -> None:
     script.add("j", ["running"] * 4)
     incident = script.suspect("j", 2, REASON)

@@ -6,6 +6,7 @@ import { get, Problem } from "../api/client";
 import type { GridEvent, Incident, JobDetail, JobSummary, Performance, RankReport, RankState } from "../api/types";
 import { merged } from "../logic/incidents";
 import { bytesOf } from "./grid";
+import { poller } from "./poll";
 import { type SlowPoll, startSlowPoll } from "./slow_poll";
 import { listen, type Stream } from "./stream";
 
@@ -48,7 +49,6 @@ export function watchJob(id: string): JobWatch {
   const unknown = signal<Problem | null>(null);
   const slow = startSlowPoll(path, () => (job.value?.ended_at ?? null) !== null);
   const ended = new AbortController();
-  let timer: ReturnType<typeof setTimeout> | undefined;
   /** Events received while a read is in progress: they are newer than its response and are applied on top of it. */
   let received: { job: boolean; incidents: Incident[] } | null = null;
 
@@ -80,20 +80,12 @@ export function watchJob(id: string): JobWatch {
     }
   }
 
-  async function readRanks(): Promise<void> {
-    clearTimeout(timer);
-    try {
-      if (!document.hidden) {
-        const answer = await get<{ ranks: RankReport[] }>(`${path}/ranks`, ended.signal);
-        const byRank: (RankReport | undefined)[] = [];
-        for (const report of answer.ranks) byRank[report.rank] = report;
-        reports.value = { byRank, at: exactNow() };
-      }
-    } catch {
-      // Shown by the connection bar; the grid itself comes with the event stream.
-    }
-    if (!ended.signal.aborted) timer = setTimeout(readRanks, secondsBetween(job.value) * 1000);
-  }
+  const ranks = poller(() => secondsBetween(job.value) * 1000, async (ended) => {
+    const answer = await get<{ ranks: RankReport[] }>(`${path}/ranks`, ended);
+    const byRank: (RankReport | undefined)[] = [];
+    for (const report of answer.ranks) byRank[report.rank] = report;
+    reports.value = { byRank, at: exactNow() };
+  });
 
   const stream = listen(
     `${path}/events`,
@@ -106,7 +98,7 @@ export function watchJob(id: string): JobWatch {
         if (before !== null && (before.goodput !== next.goodput || before.state !== next.state)) slow.refreshSoon();
         // How a job trains is no account of one that has ended.
         if (before !== null && before.state !== next.state && slow.detail.value !== null) slow.detail.value = { ...slow.detail.value, account: [] };
-        if (before !== null && before.iteration !== next.iteration && next.world_size <= SMALL) void readRanks();
+        if (before !== null && before.iteration !== next.iteration && next.world_size <= SMALL) ranks.soon();
       },
       grid: (data) => {
         const next = decoded(data as GridEvent);
@@ -114,7 +106,7 @@ export function watchJob(id: string): JobWatch {
         const changed = grid.value !== null && !sameStates(grid.value, next);
         grid.value = next;
         // The details of ranks are of the evaluation in which their states changed.
-        if (changed && next.states.length <= SMALL) void readRanks();
+        if (changed && next.states.length <= SMALL) ranks.soon();
       },
       performance: (data) => {
         const next = data as Performance;
@@ -126,27 +118,24 @@ export function watchJob(id: string): JobWatch {
       incident: (data) => {
         received?.incidents.push(data as Incident);
         incidents.value = merged(incidents.value ?? [], data as Incident);
-        void readRanks();
+        ranks.soon();
         slow.refreshSoon();
       },
     },
     () => {
-      void Promise.all([readAll(), readRanks()]);
+      void readAll();
+      ranks.soon();
       slow.refreshSoon();
     },
     () => void readAll(),
   );
-  const seen = () => void (document.hidden || readRanks());
-  document.addEventListener("visibilitychange", seen);
-
   return {
     id, job, grid, performance, looks, reports, incidents, slow, unknown,
     close() {
       stream.close();
       slow.close();
+      ranks.close();
       ended.abort();
-      clearTimeout(timer);
-      document.removeEventListener("visibilitychange", seen);
     },
   };
 }

@@ -2,20 +2,55 @@
 
 import { useEffect, useState } from "preact/hooks";
 
-/** Call `read` now and `everyMs` after each response, except while the tab is hidden. Returns the function that stops it. */
-export function poll(everyMs: number, read: (ended: AbortSignal) => Promise<unknown>): () => void {
+export interface Poll {
+  /** Read within so many milliseconds; what is asked for until then, or during a read, is one further read. */
+  soon(ms?: number): void;
+  close(): void;
+}
+
+/** Call `read` when asked to, so many milliseconds after each answer, and when the tab is seen again. One read at a time. */
+export function poller(everyMs: () => number, read: (ended: AbortSignal) => Promise<unknown>): Poll {
   const ended = new AbortController();
   let timer = 0;
+  let reading = false;
+  /** When the next read is due, by the page's clock. */
+  let due = Infinity;
+
   async function turn(): Promise<void> {
+    [reading, due] = [true, Infinity];
     // Failures are shown by the connection bar.
     if (!document.hidden) await read(ended.signal).catch(() => undefined);
-    if (!ended.signal.aborted) timer = window.setTimeout(turn, everyMs);
+    reading = false;
+    const asked = Math.max(0, due - performance.now());
+    due = Infinity;
+    soon(Math.min(asked, everyMs()));
   }
-  void turn();
-  return () => {
-    ended.abort();
+
+  function soon(ms = 0): void {
+    const at = performance.now() + ms;
+    if (at >= due || ended.signal.aborted) return;
+    due = at;
     clearTimeout(timer);
+    if (!reading) timer = window.setTimeout(turn, ms);
+  }
+
+  const seen = () => void (document.hidden || soon());
+  document.addEventListener("visibilitychange", seen);
+  return {
+    soon,
+    close() {
+      ended.abort();
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", seen);
+    },
   };
+}
+
+/** Call `read` now and `everyMs` after each answer. Returns the function that stops it. */
+export function poll(everyMs: number, read: (ended: AbortSignal) => Promise<unknown>): () => void {
+  const each = poller(() => everyMs, read);
+  each.soon();
+  return each.close;
 }
 
 /** The last answer of a read that is polled, anew with `of`; null until the first. */

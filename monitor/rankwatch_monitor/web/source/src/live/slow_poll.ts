@@ -3,6 +3,7 @@
 import { type Signal, signal } from "@preact/signals";
 import { get } from "../api/client";
 import type { Goodput, JobDetail } from "../api/types";
+import { poller } from "./poll";
 
 const EVERY_MS = 10_000;
 /** A job that has ended may be launched again. */
@@ -22,41 +23,12 @@ export interface SlowPoll {
 export function startSlowPoll(path: string, over: () => boolean): SlowPoll {
   const detail = signal<JobDetail | null>(null);
   const goodput = signal<Goodput | null>(null);
-  const ended = new AbortController();
-  let timer: ReturnType<typeof setTimeout> | undefined;
-  let hurried = false;
-
-  async function turn(): Promise<void> {
-    hurried = false;
-    if (!document.hidden) {
-      // Each may fail on its own; failures are shown by the connection bar.
-      await Promise.allSettled([
-        get<JobDetail>(path, ended.signal).then((answer) => (detail.value = answer)),
-        get<Goodput>(`${path}/goodput`, ended.signal).then((answer) => (goodput.value = answer)),
-      ]);
-    }
-    if (!hurried) plan(over() ? ENDED_EVERY_MS : EVERY_MS);
-  }
-
-  function plan(wait: number): void {
-    clearTimeout(timer);
-    if (!ended.signal.aborted) timer = setTimeout(turn, wait);
-  }
-
-  function refreshSoon(): void {
-    if (hurried) return;
-    hurried = true;
-    plan(SOON_MS);
-  }
-
-  const seen = () => void (document.hidden || refreshSoon());
-  document.addEventListener("visibilitychange", seen);
-  return {
-    detail, goodput, refreshSoon,
-    close() {
-      ended.abort();
-      clearTimeout(timer);
-      document.removeEventListener("visibilitychange", seen);
-    },
-  };
+  const { soon, close } = poller(() => (over() ? ENDED_EVERY_MS : EVERY_MS), (ended) =>
+    // Each may fail on its own.
+    Promise.allSettled([
+      get<JobDetail>(path, ended).then((answer) => (detail.value = answer)),
+      get<Goodput>(`${path}/goodput`, ended).then((answer) => (goodput.value = answer)),
+    ]),
+  );
+  return { detail, goodput, refreshSoon: () => soon(SOON_MS), close };
 }
