@@ -367,6 +367,9 @@ def _exited(job: Job, event: ProcessEvent, rank: int, node: Node | None, at: flo
         columns.keep_message(rank, event.message)
     if event.iteration is not None:
         columns.iteration_R[rank] = event.iteration
+        # It may have ended before its first report. How a script counts, its processes before have told.
+        counted = before is not None and bool(before.columns.counted_R.any())
+        columns.first_step(rank, None, 0.0 if counted else None, at)
 
 
 def _end_if_all_ended(job: Job, at: float) -> None:

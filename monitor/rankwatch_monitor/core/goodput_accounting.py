@@ -199,7 +199,7 @@ def _late_steps(job: Job, ledger: Ledger) -> None:
     if job.furthest_iteration is None or (first := _first_step(job.columns)) is None:
         return
     begun, counted = first
-    if begun.at >= ledger.attempt_since and not (ledger.resumes and ledger.resumes[-1].at >= ledger.attempt_since):
+    if not ledger.resumes or ledger.resumes[-1].at < begun.at:
         ledger.resume(begun.at, begun.iteration, counted=counted)
     ledger.reach(job.furthest_iteration + ledger.offset)
 

@@ -417,6 +417,39 @@ def test_the_only_report_of_the_last_attempt_may_come_after_its_end() -> None:
     assert goodput_accounting.lost_steps(scene.job) == 5
 
 
+def test_a_step_that_only_the_launcher_tells_of_is_noted() -> None:
+    """Of ranks that ended before their first report."""
+    scene = Accounted().run(60)
+    reached = scene.job.furthest_iteration
+    assert reached is not None
+    scene.paused = True
+    scene.restart()
+    for rank in range(len(scene.ranks)):
+        scene.event(ProcessEventKind.EXITED, rank=rank, exit_code=3, iteration=reached - 6)
+    scene.finish(ProcessEventKind.FAILED, "rank 1 exited with code 3")
+    scene.paused = False
+    scene.run(2)
+    assert scene.job.ended is not None
+    assert scene.job.furthest_iteration == reached - 6
+    assert scene.job.ledger.reached == reached - 6, "as its record has it"
+
+
+def test_a_late_report_may_come_before_the_launcher_s_word_of_the_attempt() -> None:
+    """A monitor that was busy applies both at once; its first step was before that."""
+    scene = Accounted().run(60)
+    reached = scene.job.furthest_iteration
+    assert reached is not None
+    scene.paused = True
+    scene.restart()
+    scene.finish(ProcessEventKind.FAILED, "rank 1 exited with code 3")
+    scene.paused = False
+    first = reached - 6
+    report = RankReport(scene.ranks[0].identity, iteration=first + 1, first_iteration=first, first_iteration_age=0.5)
+    scene.submit(report)
+    scene.run(2)
+    assert scene.job.ledger.reached == first + 1
+
+
 # In every scene -------------------------------------------------------------------------------------------------------
 
 

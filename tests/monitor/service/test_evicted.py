@@ -122,7 +122,7 @@ def test_incidents_that_were_announced_before_a_job_was_evicted_are_not_announce
             assert verdict.job_state(job, clock.now())[0] == "lost"
             receive(monitor, "second", ended=True)
             assert set(monitor.jobs) == {"second"}
-            merged(monitor, lambda: announced("job_finished", "second"))
+            merged(monitor, lambda: announced("job_lost", "first") and announced("job_finished", "second"))
             before = len(receiver.taken)
             clock.at += 500.0
             again = receive(monitor, "first")
