@@ -111,7 +111,7 @@ _LIVENESS_FIELDS: Final = frozenset({"open_sections", "idle", "quiet", "beats"})
 """Fields that show whether a process makes progress; where it sends them itself, none have to be inferred."""
 
 # A rank's resource takes about 500 bytes. Larger ones than this are not cached, so that memory stays bounded.
-_CACHED_RESOURCE_BYTES: Final = 4096
+_CACHED_RESOURCE_BYTES: Final = 2048
 
 
 class Decoded(NamedTuple):
