@@ -235,9 +235,9 @@ def test_series_of_many_processes_together_fill_no_memory(kind: str) -> None:
 
 
 def test_span_names_of_many_processes_together_fill_no_memory() -> None:
-    limits = Limits(processes_remembered=64)
+    limits = Limits(processes_remembered=256)
     decoder = TracesDecoder(limits, Counters())
-    for process in range(64):
+    for process in range(256):
         request = ExportTraceServiceRequest()
         of = request.resource_spans.add()
         more = {"service.instance.id": str(process), "rankwatch.job.id": None}

@@ -273,7 +273,7 @@ class Progress:
     """
 
     def __init__(self, processes: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit, self._names = processes, 0
+        self._limit, self._names, self._most_names = processes, 0, max(4096, NAMES * processes)
         self._clock = clock
         self._processes: OrderedDict[RankIdentity, ProcessProgress] = OrderedDict()
 
@@ -293,7 +293,7 @@ class Progress:
         before = len(known)
         fields = known.take(source, exported, self._clock())
         self._names += len(known) - before
-        while len(self._processes) > self._limit or self._names > NAMES * self._limit:
+        while len(self._processes) > self._limit or self._names > self._most_names:
             self._names -= len(self._processes.popitem(last=False)[1])
         return {**fields, "foreign": True}
 
