@@ -172,6 +172,7 @@ def _configured(settings: Settings, monitor: Monitor, *, own_tokens: bool) -> uv
         backlog=ACCEPTED,
         log_level="warning",
         access_log=False,
+        headers=[("X-Content-Type-Options", "nosniff")],  # names of jobs and logs of ranks are in every kind of answer
         loop="asyncio",
         http=FastLaneProtocol,
         timeout_keep_alive=deadlines.KEEP_ALIVE,

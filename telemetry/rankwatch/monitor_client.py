@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from rankwatch.contract import env
+from rankwatch.contract import env, text
 from rankwatch.contract.http_connection import HttpConnection
 from rankwatch.contract.semconv import API_PREFIX
 from rankwatch.contract.tls import TlsFiles
@@ -21,6 +21,8 @@ from rankwatch.contract.tls import TlsFiles
 DEFAULT_MONITOR: Final = "http://127.0.0.1:9560"
 LARGEST_ANSWER: Final = 256 << 20
 """Bytes of one answer: the view of a job of 100,000 ranks has tens of millions."""
+MOST_VALUES: Final = 1 << 24
+"""Values in it: 256 MiB of empty lists would take 13 GiB of memory."""
 TIMEOUT: Final = 15.0
 """Seconds without a byte until a request times out, by default."""
 WHOLE: Final = 600.0
@@ -135,6 +137,8 @@ class MonitorClient:
         return body
 
     def _json(self, body: bytes | str) -> Any:
+        if text.values(body) > MOST_VALUES:
+            raise self.not_a_monitor()
         try:
             return json.loads(body)
         except (ValueError, RecursionError):

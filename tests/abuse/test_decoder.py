@@ -9,12 +9,17 @@ from typing import Any
 
 import pytest
 import zstandard
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 
 from abuse.decoder_target import LIMITS, Edge, feed
 from abuse.hostile import WORDS, changed, seeds
-from rankwatch_monitor.ingest.limits import Limits
-from support.otlp import add_kernels, body, gauge, rank_report
+from rankwatch_monitor.ingest.foreign.lens_progress import NAMES
+from rankwatch_monitor.ingest.limits import Counters, Limits
+from rankwatch_monitor.ingest.metrics_decoder import MetricsDecoder
+from rankwatch_monitor.ingest.otlp.series import SERIES
+from rankwatch_monitor.ingest.traces_decoder import TracesDecoder
+from support.otlp import add_kernels, attributes, body, gauge, rank_report
 
 CORPUS = sorted((Path(__file__).parent / "found").glob("*.bin"))
 """Inputs that the fuzzer kept: of each behaviour of the decoder one, and each input that once failed."""
@@ -198,3 +203,49 @@ def test_a_million_names_fill_no_memory(kind: str) -> None:
         assert len(kept.durations.sections) <= Limits().sections_per_job
         assert len(kept.dropped) <= Limits().sections_per_job, "what was dropped is kept by reason, and reasons are few"
     assert len(edge.metrics._tracker) <= LIMITS.processes_remembered
+
+
+@pytest.mark.parametrize("kind", ["finished", "cumulative", "dropped"])
+def test_series_of_many_processes_together_fill_no_memory(kind: str) -> None:
+    """Each process may have 256; without a bound for all, a megabyte of requests took 500 MiB."""
+    limits = Limits(processes_remembered=64)
+    decoder = MetricsDecoder(limits, Counters())
+    for process in range(64):
+        report = rank_report("gpt", 0, 1, resource={"service.instance.id": str(process)})
+        metric = (
+            report.scope_metrics[0].metrics.add() if report.scope_metrics else report.scope_metrics.add().metrics.add()
+        )
+        metric.name = "rankwatch.telemetry.dropped" if kind == "dropped" else "rankwatch.section.duration"
+        if kind == "dropped":
+            metric.sum.aggregation_temporality = 1
+        else:
+            metric.histogram.aggregation_temporality = 1 if kind == "finished" else 2
+        for number in range(250):
+            of = metric.sum if kind == "dropped" else metric.histogram
+            point = of.data_points.add(time_unix_nano=2, start_time_unix_nano=1)
+            if kind == "dropped":
+                point.as_int = 1
+            else:
+                point.count, point.sum = 1, 0.5
+            key = "rankwatch.reason" if kind == "dropped" else "rankwatch.section"
+            point.attributes.extend(attributes({key: f"{process}-{number}"}))
+        assert not decoder.decode_bytes(body(report)).rejections.items
+    kept = [len(decoder._tracker.of(identity)) for identity in list(decoder._tracker._processes._young)]
+    assert 250 <= sum(kept) <= 2 * SERIES * limits.processes_remembered
+
+
+def test_span_names_of_many_processes_together_fill_no_memory() -> None:
+    limits = Limits(processes_remembered=256)
+    decoder = TracesDecoder(limits, Counters())
+    for process in range(256):
+        request = ExportTraceServiceRequest()
+        of = request.resource_spans.add()
+        more = {"service.instance.id": str(process), "rankwatch.job.id": None}
+        of.resource.CopyFrom(rank_report("gpt", 0, 1, resource=more).resource)
+        scope = of.scope_spans.add()
+        for number in range(60):
+            scope.spans.add(name=f"{process}-{number}", start_time_unix_nano=1, end_time_unix_nano=2)
+        decoder.decode(request, [])
+    progress = decoder._progress
+    names = sum(map(len, progress._processes.values()))
+    assert 60 <= names == progress._names <= NAMES * limits.processes_remembered

@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from rankwatch_launcher.node.slots import SlotsFolder
 from rankwatch_launcher.stacks import collectives
 from rankwatch_monitor.replay.recording import Writer
 from rankwatch_monitor.settings import read as read_settings
+from rankwatch_monitor.store import archive
+from rankwatch_monitor.store.engine import open_engine
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as the user nobody")
@@ -334,3 +337,39 @@ def test_doctor_of_root_opens_nothing_of_another_user(
         os.chown(place, pwd.getpwnam("nobody").pw_uid, -1, follow_symlinks=False)
     [found] = node_checks.launchers()
     assert found.found == ("none runs ranks on this machine" if is_link else "1 folder of launchers of other users")
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_database_that_another_user_has_planted_is_not_used(tmp_path: Path, suffix: str, *, is_link: bool) -> None:
+    """Its tokens, or those in its log, would open the monitor to that user."""
+    database, nobody = tmp_path / "rankwatch.db", pwd.getpwnam("nobody").pw_uid
+    sqlite3.connect(database).close()
+    database.touch()
+    open_engine(str(database)).dispose()
+    planted = tmp_path / f"rankwatch.db{suffix}"
+    if is_link:
+        planted.unlink(missing_ok=True)
+        planted.symlink_to(tmp_path / "other")
+        (tmp_path / "other").touch()
+    else:
+        planted.touch()
+    os.chown(planted, nobody, -1, follow_symlinks=False)
+    with pytest.raises(ValueError, match="belongs to another user"):
+        open_engine(str(database))
+
+
+def test_a_record_is_not_read_with_the_log_of_a_third_user(tmp_path: Path) -> None:
+    """It would show what that user wrote as the record of another."""
+    record, nobody = tmp_path / "record.db", pwd.getpwnam("nobody").pw_uid
+    record.write_bytes(b"")
+    log = tmp_path / "record.db-wal"
+    log.touch()
+    os.chown(log, nobody, -1)
+    for read in (lambda: archive.copy(record, tmp_path / "copy.db"), lambda: archive.jobs(record)):
+        with pytest.raises(ValueError, match="belongs to another user"):
+            read()
+    os.chown(record, nobody, -1)  # both are that user's: a record that somebody gave away
+    with pytest.raises(ValueError, match="record") as refused:
+        archive.jobs(record)
+    assert "another user" not in str(refused.value)

@@ -68,6 +68,21 @@ def test_a_line_without_end_takes_no_memory(tmp_path: Path, name: str, monkeypat
         tracemalloc.stop()
 
 
+def test_a_line_of_many_values_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kilobyte may unpack to 256 MiB of empty lists, which take 13 GiB of memory."""
+    monkeypatch.setattr(recording, "MOST_VALUES", 1_000)
+    path = tmp_path / "bomb.jsonl.zst"
+    header = json.dumps({"rankwatch": "recording", "version": VERSION, "at": 0})
+    path.write_bytes(zstandard.compress(f'{header}\n{{"at": 1, "x": [{"[]," * 1_000_000}[]]}}\n'.encode()))
+    tracemalloc.start()
+    try:
+        with pytest.raises(RecordingError, match="more than 1000 values"):
+            list(Recording(path))
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    finally:
+        tracemalloc.stop()
+
+
 LEARNED = ObservedDurations().to_json()
 ESCAPE = "\x1b[2J\u202e"
 HUGE = {

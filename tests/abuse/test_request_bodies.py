@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import select
 import socket
 import threading
@@ -103,6 +104,26 @@ def test_a_chunked_body_is_refused_at_its_limit(guarded: RunningMonitor, path: s
             for _ in range(40):
                 line.sendall(b"10000\r\n" + b" " * 65_536 + b"\r\n")
         assert status(line) == 413
+
+
+NAMES = b"{" + b",".join(b'"%x":0' % n for n in range(400_000)) + b"}"
+
+
+@pytest.mark.parametrize("body", [b"[" + b"[]," * 400_000 + b"1]", b"[" + b"1," * 800_000 + b"1]", NAMES])
+def test_evidence_of_many_values_is_refused_before_it_is_decoded(guarded: RunningMonitor, body: bytes) -> None:
+    """Others would wait for two seconds."""
+    with Api(guarded.url, TOKEN) as api:
+        answer = api.post("/api/v1/jobs/j/evidence", content=body, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, "values" in answer.text) == (413, True)
+
+
+def test_evidence_of_as_many_short_frames_as_a_launcher_sends_is_decoded(guarded: RunningMonitor) -> None:
+    frames = [{"function": "f", "file": "a.py", "line": 1}] * 92_000
+    stack = {"rank": 0, "pid": 1, "method": "py-spy", "frames": frames}
+    with Api(guarded.url, TOKEN) as api:
+        sent = {"node": "n", "attempt": 1, "incident_id": None, "stacks": [stack]}
+        assert len(json.dumps(sent)) > 4 * MIB
+        assert api.post("/api/v1/jobs/none/evidence", json=sent).status_code == 404
 
 
 def test_large_bodies_without_a_token_cost_no_memory_and_hold_nothing_up(guarded: RunningMonitor) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from support.monitor_process import RunningMonitor, running_monitor
+from support.monitor_process import Api, RunningMonitor, running_monitor
 
 TOKEN: Final = "control-secret"
 HEAD: Final = (
@@ -80,3 +80,13 @@ def test_a_query_of_many_fields_without_a_token_is_refused_and_logs_no_traceback
     many = "&".join(["a=1"] * 200)
     assert answered(monitor, f"GET {path}?{many} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n") == [401, 200]
     assert "Traceback" not in monitor.printed()
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/api/v1/jobs", "/api/v1/nothing", "/metrics", "/livez", "/openapi.json", "/nothing", "/v1/traces"]
+)
+@pytest.mark.parametrize("token", [TOKEN, "wrong"])
+def test_no_browser_guesses_the_type_of_an_answer(monitor: RunningMonitor, path: str, token: str) -> None:
+    """Names of jobs and what ranks printed are in it."""
+    with Api(monitor.url, token) as api:
+        assert api.get(path).headers.get_list("x-content-type-options") == ["nosniff"]

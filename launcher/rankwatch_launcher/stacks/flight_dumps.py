@@ -12,9 +12,9 @@ import pickle
 import resource
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Never
+from typing import Any, ClassVar, Final, Never
 
 from rankwatch.contract.messages import Collective
 from rankwatch_launcher.stacks import collectives
@@ -49,7 +49,7 @@ def of_rank(prefix: str, home: str, rank: int, uid: int, age: float) -> tuple[Co
 
 @contextlib.contextmanager
 def bounded_memory(size: int = MOST_MEMORY) -> Iterator[None]:
-    """Context within which this process may map so much more: a pickle of 9 bytes can ask for 64 GiB."""
+    """Context within which this process may map so much more: a pickle of 32 MiB can make 2 GiB of empty lists."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     soft = min([mapped + size, *(each for each in before if each != resource.RLIM_INFINITY)])
@@ -72,9 +72,34 @@ def plain(data: bytes) -> Any:
         raise ValueError(f"no pickle of plain data: {error!r}") from None
 
 
-class _Plain(pickle.Unpickler):
+class _Plain(pickle._Unpickler):  # that in C cannot be kept from what is below
+    """Reads trees of plain data.
+
+    Where a container may be in another one twice, 80 bytes are a key of tuples whose hash takes hours, with the
+    interpreter's lock held, or a list whose text fills all memory.
+    """
+
+    memo: dict[int, object]
+    append: Callable[[object], None]
+
     def find_class(self, module: str, name: str) -> Never:
         raise pickle.UnpicklingError(f"{module}.{name} is no plain data")
 
     def persistent_load(self, pid: object) -> Never:
         raise pickle.UnpicklingError(f"{pid!r} is no plain data")
+
+    def _get(self, at: int) -> None:
+        if not isinstance(again := self.memo[at], str | bytes | int | float):
+            raise pickle.UnpicklingError("what is there twice is no plain data")
+        self.append(again)
+
+    def _twice(self) -> Never:
+        raise pickle.UnpicklingError("what is there twice is no plain data")
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **pickle._Unpickler.dispatch,
+        pickle.DUP[0]: _twice,
+        pickle.GET[0]: lambda self: self._get(int(self.readline())),
+        pickle.BINGET[0]: lambda self: self._get(self.read(1)[0]),
+        pickle.LONG_BINGET[0]: lambda self: self._get(int.from_bytes(self.read(4), "little")),
+    }

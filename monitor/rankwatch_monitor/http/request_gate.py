@@ -24,7 +24,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rankwatch.contract import semconv
+from rankwatch.contract import semconv, text
 from rankwatch_monitor.http import auth
 from rankwatch_monitor.http.auth import Bearer, SessionSource, TokenSource, no_grant
 from rankwatch_monitor.http.origins import SAFE_METHODS, Denied, Origins
@@ -40,6 +40,9 @@ LARGE: Final = 256 * KIB
 """Bytes of a body of which one is decoded in a turn of the loop: 64 of 1 MiB in one turn take a second."""
 LARGEST_EVIDENCE: Final = 8 * MIB
 """Bytes of a body with stacks, of which launchers send up to 4 MiB."""
+MOST_VALUES: Final = 3 << 18
+"""Values and names in a body with stacks, of which 4 MiB of the shortest frames have as many: a body of nothing but
+names would be decoded for two seconds."""
 _EVIDENCE: Final = re.compile(re.escape(semconv.API_PREFIX) + "/jobs/([^/]+)/(evidence|logs)")
 """What a launcher sends of its ranks: counted before it is read."""
 LARGEST_UNGUARDED: Final = 16 * KIB
@@ -200,6 +203,10 @@ class RequestGate:
         except HTTPException as error:
             await problem(error.status_code, error.detail, dict(error.headers or {}))(scope, body.receive, body.send)
             return
+        if scope["path"].endswith("/evidence") and sum(map(_values, received)) > MOST_VALUES:
+            self._counters.reject("body_too_large")
+            await problem(413, f"it has more than {MOST_VALUES} values: send less")(scope, body.receive, body.send)
+            return
         received.reverse()
 
         async def receive() -> Message:
@@ -278,6 +285,11 @@ class _BoundedBody:
                 left -= len(piece)
         finally:
             self.unsent(-left)
+
+
+def _values(message: Message) -> int:
+    part: bytes = message.get("body", b"")
+    return text.values(part) + part.count(b'":')
 
 
 def _token_in(query: bytes) -> str:

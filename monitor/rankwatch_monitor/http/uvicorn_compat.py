@@ -17,7 +17,13 @@ TESTED: Final = "0.54"
 METHODS: Final[dict[type[Any], tuple[str, ...]]] = {
     H11Protocol: (
         *("connection_made", "connection_lost", "data_received", "pause_writing", "resume_writing"),
-        *("on_response_complete", "send_400_response", "timeout_keep_alive_handler", "_unset_keepalive_if_required"),
+        *(
+            "handle_events",
+            "on_response_complete",
+            "send_400_response",
+            "timeout_keep_alive_handler",
+            "_unset_keepalive_if_required",
+        ),
     ),
     FlowControl: ("pause_reading", "resume_reading"),
     uvicorn.Server: ("serve", "shutdown", "startup"),

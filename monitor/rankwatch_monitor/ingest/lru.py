@@ -66,6 +66,13 @@ class LruCache(Generic[K, V]):
             del (self._old if key in self._old else self._young)[key]
         return bool(found)
 
+    def shrink(self, size: Callable[[V], int], most: int) -> None:
+        """Evict the least recently used values until the sizes of the others add up to ``most`` at most."""
+        left = sum(size(each) for each in chain(self._old.values(), self._young.values()))
+        while left > most:
+            _, evicted = (self._old or self._young).popitem(last=False)
+            left -= size(evicted)
+
     def _turn_over(self) -> None:
         """Begin another generation, if it is time to."""
         now = self._clock()

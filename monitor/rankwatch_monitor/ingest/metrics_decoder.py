@@ -13,7 +13,7 @@ have a known layout (:mod:`.fastpath.layout`), its fields are read from them; al
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -48,7 +48,7 @@ from rankwatch_monitor.ingest.otlp.scalars import (
 )
 from rankwatch_monitor.ingest.otlp.sections import LONGEST, longest, read_finished, read_first, read_open
 from rankwatch_monitor.ingest.otlp.series import SeriesTracker
-from rankwatch_monitor.ingest.rejection import Forbidden, Refusal, Rejection, Rejections, too_many
+from rankwatch_monitor.ingest.rejection import Budget, Forbidden, Refusal, Rejection, Rejections, too_many
 
 _NUMBER: Final = frozenset({"gauge", "sum"})
 _HISTOGRAM: Final = frozenset({"histogram", "exponential_histogram"})
@@ -111,7 +111,7 @@ _LIVENESS_FIELDS: Final = frozenset({"open_sections", "idle", "quiet", "beats"})
 """Fields that show whether a process makes progress; where it sends them itself, none have to be inferred."""
 
 # A rank's resource takes about 500 bytes. Larger ones than this are not cached, so that memory stays bounded.
-_CACHED_RESOURCE_BYTES: Final = 4096
+_CACHED_RESOURCE_BYTES: Final = 2048
 
 
 class Decoded(NamedTuple):
@@ -154,7 +154,12 @@ class MetricsDecoder:
         self.layouts = Layouts(lambda scope: learn(scope, limits))
         """Known layouts of scopes."""
 
-    def decode(self, request: ExportMetricsServiceRequest, forbidden: Forbidden | None = None) -> Decoded:
+    def decode(
+        self,
+        request: ExportMetricsServiceRequest,
+        forbidden: Forbidden | None = None,
+        rejections: Rejections | None = None,
+    ) -> Decoded:
         """The reports of a parsed request, in its order.
 
         Raises:
@@ -162,23 +167,51 @@ class MetricsDecoder:
                 other monitors; 403, one of its jobs is ``forbidden`` to the sender.
         """
         prepared = [_Parsed(self._sender_of(each.resource), each) for each in self._bounded(request)]
-        return self._decode(prepared, forbidden)
+        return self._decode(prepared, forbidden, rejections)
 
-    def decode_bytes(self, body: bytes, forbidden: Forbidden | None = None) -> Decoded:
+    def check(self, senders: Collection[Identified | Rejection], forbidden: Forbidden | None) -> None:
+        """Check of whom a request is, before it has any effect.
+
+        Raises:
+            Refusal: 503, all its jobs belong to other monitors; 403, one of its jobs is ``forbidden`` to the sender.
+        """
+        if forbidden is not None:
+            check_jobs(senders, forbidden)
+        of_jobs = {each.identity.job_id for each in senders if isinstance(each, Identified)}
+        owners = self._owners(of_jobs)
+        if owners and len(owners) == len(of_jobs):
+            raise Refusal(503, "held_elsewhere", next(iter(owners.values())), retry_after=1)
+
+    def _owners(self, jobs: Iterable[str]) -> dict[str, str]:
+        """Why some of the jobs belong to other monitors."""
+        elsewhere = self._elsewhere
+        if elsewhere is None:
+            return {}
+        return {job_id: message for job_id in jobs if (message := elsewhere(job_id)) is not None}
+
+    def decode_bytes(
+        self, body: bytes, forbidden: Forbidden | None = None, rejections: Rejections | None = None
+    ) -> Decoded:
         """The reports of an unparsed request: the same as of the parsed one, but several times faster.
+
+        Args:
+            body: of at most 512 KiB, or a part of a larger one.
+            forbidden: which jobs it must not be about.
+            rejections: those of the request that it is a part of, which was checked as a whole.
 
         Raises:
             Refusal: as above; 400, it is not a metrics request.
         """
+        most = self._limits.resources_per_request
         try:
-            parts = slices(body)
-            if len(parts) > self._limits.resources_per_request:
-                raise ValueError("too many resources")
+            parts = slices(body, most)
+            if len(parts) > most:
+                raise too_many("resources", "resources_per_request", most)
             # Prepared as a whole before anything has effects, so a request is accepted or refused as a whole.
             prepared = [self._prepared(part) for part in parts]
         except (ValueError, DecodeError):
-            return self.decode(parse_protobuf(body, ExportMetricsServiceRequest), forbidden)
-        return self._decode(prepared, forbidden)
+            return self.decode(parse_protobuf(body, ExportMetricsServiceRequest), forbidden, rejections)
+        return self._decode(prepared, forbidden, rejections)
 
     def _prepared(self, part: Slice) -> _Parsed | _Known:
         """Decode one resource as far as possible without effects.
@@ -207,16 +240,20 @@ class MetricsDecoder:
         histogram = None if scope.at == NO_CUT else Metric.FromString(scope.histogram)
         return _Known(sender, layout, fields, histogram)
 
-    def _decode(self, resources: Sequence[_Parsed | _Known], forbidden: Forbidden | None) -> Decoded:
-        if forbidden is not None:
-            check_jobs((each.sender for each in resources), forbidden)
+    def _decode(
+        self, resources: Sequence[_Parsed | _Known], forbidden: Forbidden | None, rejections: Rejections | None
+    ) -> Decoded:
+        if rejections is None:
+            rejections = Rejections(self._counters)
+            if forbidden is not None or self._elsewhere is not None:
+                self.check([each.sender for each in resources], forbidden)
         reports: list[RankReport] = []
         points: list[int] = []
-        rejections = Rejections(self._counters)
-        budget = _PointBudget(self._limits.points_per_request)
+        budget = Budget("data points", self._limits.points_per_request, self._limits.points_per_report)
         if self._elsewhere is not None:
-            resources = self._ours(resources, self._elsewhere, rejections, budget)
+            resources = self._ours(resources, rejections, budget)
         for each in resources:
+            budget.begin_report()
             sender = each.sender
             if isinstance(sender, Rejection):
                 assert isinstance(each, _Parsed)
@@ -264,19 +301,14 @@ class MetricsDecoder:
             builder.fields = inferred | builder.fields
 
     def _ours(
-        self, resources: Sequence[_Parsed | _Known], elsewhere: Elsewhere, rejections: Rejections, budget: _PointBudget
+        self, resources: Sequence[_Parsed | _Known], rejections: Rejections, budget: Budget
     ) -> Sequence[_Parsed | _Known]:
-        """The resources of this monitor's jobs. The others leave no trace in this decoder, so they may be sent again.
-
-        Raises:
-            Refusal: 503, there are none.
-        """
-        of_jobs = {each.sender.identity.job_id for each in resources if isinstance(each.sender, Identified)}
-        owners = {job_id: message for job_id in of_jobs if (message := elsewhere(job_id)) is not None}
-        if owners and len(owners) == len(of_jobs):
-            raise Refusal(503, "held_elsewhere", next(iter(owners.values())), retry_after=1)
+        """The resources of this monitor's jobs. The others leave no trace in this decoder: they may be sent again."""
+        senders = (each.sender for each in resources)
+        owners = self._owners({each.identity.job_id for each in senders if isinstance(each, Identified)})
         ours = []
         for each in resources:
+            budget.begin_report()
             message = owners.get(each.sender.identity.job_id) if isinstance(each.sender, Identified) else None
             if message is None:
                 ours.append(each)
@@ -326,23 +358,7 @@ class _Known(NamedTuple):
         return self.histogram is not None or fields[_WINDOW] is not None or fields[_KERNELS] is not None
 
 
-class _PointBudget:
-    """The number of further data points that a request may hold."""
-
-    __slots__ = ("_left", "_limit")
-
-    def __init__(self, limit: int) -> None:
-        self._left = self._limit = limit
-
-    def take(self, points: int) -> None:
-        self._left -= points
-        if self._left < 0:
-            raise too_many("data points", "points_per_request", self._limit)
-
-
-def _read(
-    resource_metrics: ResourceMetrics, builder: ReportBuilder, budget: _PointBudget, exported: Exported | None
-) -> int:
+def _read(resource_metrics: ResourceMetrics, builder: ReportBuilder, budget: Budget, exported: Exported | None) -> int:
     """Read a resource's metrics into ``builder``, and other metrics of another emitter into ``exported``.
 
     Returns the number of data points in metrics that were recognised.
@@ -355,7 +371,7 @@ def _read(
     return points
 
 
-def _read_metric(metric: Metric, builder: ReportBuilder, budget: _PointBudget, exported: Exported | None = None) -> int:
+def _read_metric(metric: Metric, builder: ReportBuilder, budget: Budget, exported: Exported | None = None) -> int:
     reader = READERS.get(metric.name)
     if reader is None:
         return 0 if exported is None else _read_foreign(metric, exported, budget)
@@ -370,14 +386,14 @@ def _read_metric(metric: Metric, builder: ReportBuilder, budget: _PointBudget, e
     return count
 
 
-def _read_foreign(metric: Metric, exported: Exported, budget: _PointBudget) -> int:
+def _read_foreign(metric: Metric, exported: Exported, budget: Budget) -> int:
     kind = metric.WhichOneof("data")
     found = () if kind is None else getattr(metric, kind).data_points
     budget.take(len(found))
     return len(found) if kind is not None and found and exported.metric(metric, kind, found) else 0
 
 
-def _take_rest(known: _Known, builder: ReportBuilder, budget: _PointBudget) -> int:
+def _take_rest(known: _Known, builder: ReportBuilder, budget: Budget) -> int:
     """Complete the fields with what depends on earlier reports; return the number of data points."""
     points, fields = known.layout.points, known.fields
     budget.take(known.layout.items)
@@ -392,7 +408,7 @@ def _take_rest(known: _Known, builder: ReportBuilder, budget: _PointBudget) -> i
     return points
 
 
-def _count(resource_metrics: ResourceMetrics, budget: _PointBudget) -> int:
+def _count(resource_metrics: ResourceMetrics, budget: Budget) -> int:
     """The number of all data points of a resource."""
     points = 0
     for scope in resource_metrics.scope_metrics:

@@ -7,7 +7,7 @@ A :class:`Refusal` becomes the HTTP status of the response. :class:`Rejections` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from rankwatch_monitor.ingest.limits import Counters
 
@@ -33,6 +33,34 @@ def too_many(what: str, limit_name: str, limit: int) -> Refusal:
         "too_many_points",
         f"{what} in one request are above the limit of {limit} ({limit_name}): send smaller batches",
     )
+
+
+class Budget:
+    """The number of further points or spans that a request and each of its reports may hold.
+
+    Raises:
+        Refusal: 413, there are more.
+    """
+
+    __slots__ = ("_left", "_left_of_report", "_limit", "_limit_of_report", "_what")
+
+    def __init__(self, what: Literal["data points", "spans"], limit: int, limit_of_report: int) -> None:
+        self._what, self._left, self._limit = what, limit, limit
+        self._left_of_report = self._limit_of_report = limit_of_report
+
+    def begin_report(self) -> None:
+        """What is taken from here on is of another report."""
+        self._left_of_report = self._limit_of_report
+
+    def take(self, items: int) -> None:
+        """Count points or spans, and what they are in."""
+        self._left -= items
+        self._left_of_report -= items
+        if self._left < 0:
+            name = "points_per_request" if self._what == "data points" else "spans_per_request"
+            raise too_many(self._what, name, self._limit)
+        if self._left_of_report < 0:
+            raise too_many(f"{self._what} of one resource", "points_per_report", self._limit_of_report)
 
 
 Forbidden = Callable[[str], str | None]

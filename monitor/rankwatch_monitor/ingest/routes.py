@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Request, Response
 from google.protobuf.message import Message
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -40,10 +39,12 @@ from rankwatch_monitor.ingest.body import (
     too_large,
 )
 from rankwatch_monitor.ingest.foreign.lens_progress import Progress
-from rankwatch_monitor.ingest.limits import Counters, Limits
-from rankwatch_monitor.ingest.message import AnyMessage, decode, encode
-from rankwatch_monitor.ingest.metrics_decoder import Decoded, Elsewhere, MetricsDecoder, Replaced
-from rankwatch_monitor.ingest.rejection import Forbidden, Refusal
+from rankwatch_monitor.ingest.limits import KIB, Counters, Limits
+from rankwatch_monitor.ingest.message import decode, encode, parse_protobuf
+from rankwatch_monitor.ingest.metrics_decoder import Elsewhere, MetricsDecoder, Replaced
+from rankwatch_monitor.ingest.otlp.identity import check_jobs
+from rankwatch_monitor.ingest.parts import REQUESTS, Kind, cut
+from rankwatch_monitor.ingest.rejection import Forbidden, Refusal, Rejections
 from rankwatch_monitor.ingest.traces_decoder import SpanRecord, TracesDecoder
 
 
@@ -79,9 +80,11 @@ _RPC_UNKNOWN: Final = 2
 _MEDIA_TYPES: Final = {encoded: media_type for media_type, encoded in CONTENT_TYPES.items()}
 _EMPTY_RESPONSE: Final[Mapping[Format, bytes]] = {"protobuf": b"", "json": b"{}"}
 """Either response message after a full success: both are empty then."""
-# Larger messages are parsed on a thread, so that other requests are not delayed. JSON takes about 15 times as long as
+# Larger messages are taken in parts, so that other requests are not delayed. JSON takes about 15 times as long as
 # protobuf.
-_LARGE_BYTES: Final[dict[Format, int]] = {"protobuf": 512 * 1024, "json": 16 * 1024}
+LARGE: Final = 512 * KIB
+LARGE_SPANS: Final = 64 * KIB
+_LARGE_BYTES: Final[dict[Format, int]] = {"protobuf": LARGE, "json": 16 * KIB}
 
 
 class Senders(NamedTuple):
@@ -140,7 +143,8 @@ class OtlpEndpoints:
             self.limits, self.counters, since_unix_ns, senders.elsewhere, progress, replaced
         )
         self._traces_decoder = TracesDecoder(self.limits, self.counters, progress)
-        self._parsing_large = asyncio.Semaphore(1)
+        self._one_large = asyncio.Lock()
+        self._large_by_line: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.router = APIRouter()
         # Starlette routes: FastAPI's parameter handling has nothing to do here and takes longer than the decoding.
         self.router.add_route(semconv.OTLP_METRICS_PATH, self.metrics, methods=["POST"])
@@ -148,11 +152,11 @@ class OtlpEndpoints:
 
     async def metrics(self, request: Request) -> Response:
         """``POST /v1/metrics``."""
-        return await self._serve(request, self._take_metrics)
+        return await self._serve(request, "metrics")
 
     async def traces(self, request: Request) -> Response:
         """``POST /v1/traces``."""
-        return await self._serve(request, self._take_traces, spans=True)
+        return await self._serve(request, "traces")
 
     def take_protobuf(self, body: bytes, forbidden: Forbidden | None = None) -> Message | None:
         """Decode an inflated metrics request and hand its reports to the sink; None after a full success.
@@ -160,7 +164,7 @@ class OtlpEndpoints:
         Raises:
             Refusal: the request is refused as a whole.
         """
-        return self._take_reports(self._metrics_decoder.decode_bytes(body, forbidden))
+        return _partial("metrics", self._take("metrics", body, forbidden))
 
     def count_shed(self, refusal: Refusal, headers: Mapping[str, str]) -> None:
         """Pass on which job has lost a report to the monitor's load."""
@@ -184,51 +188,49 @@ class OtlpEndpoints:
             response.headers["WWW-Authenticate"] = "Bearer"
         return response
 
-    async def _take_metrics(self, body: bytes, encoded: Format, forbidden: Forbidden | None) -> Message | None:
-        if encoded == "protobuf" and len(body) < _LARGE_BYTES[encoded]:
-            return self.take_protobuf(body, forbidden)
-        request = await self._parse(body, encoded, ExportMetricsServiceRequest)
-        return self._take_reports(self._metrics_decoder.decode(request, forbidden))
-
-    def _take_reports(self, decoded: Decoded) -> Message | None:
-        reports, points, rejections = decoded
-        refused = self._sink(reports) if reports else ()
-        for position, reason, message in refused:
-            rejections.add(reason, message, points[position])
-        self.counters.reports += len(reports) - len(refused)
-        if not (message := rejections.message()):
-            return None
-        response = ExportMetricsServiceResponse()
-        response.partial_success.rejected_data_points = rejections.items
-        response.partial_success.error_message = message
-        return response
-
-    async def _take_traces(self, body: bytes, encoded: Format, forbidden: Forbidden | None) -> Message | None:
-        request = await self._parse(body, encoded, ExportTraceServiceRequest)
-        reports: list[RankReport] = []
-        records, rejections = self._traces_decoder.decode(request, reports, forbidden)
+    def _take(
+        self, kind: Kind, body: bytes, forbidden: Forbidden | None, rejections: Rejections | None = None
+    ) -> Rejections:
+        """Decode a request, or a part of one that has ``rejections`` so far, and hand its content to the sinks."""
+        if kind == "metrics":
+            reports, points, rejections = self._metrics_decoder.decode_bytes(body, forbidden, rejections)
+            refused = self._sink(reports) if reports else ()
+            for position, reason, message in refused:
+                rejections.add(reason, message, points[position])
+            self.counters.reports += len(reports) - len(refused)
+            return rejections
+        reports = []
+        request = parse_protobuf(body, ExportTraceServiceRequest)
+        records, rejections = self._traces_decoder.decode(request, reports, forbidden, rejections)
         if reports:  # first, since spans are kept for known jobs only
             self.counters.reports += len(reports) - len(self._sink(reports))
         if self._spans is not None and records:
             self._spans(records)
         self.counters.spans += len(records)
-        if not (message := rejections.message()):
-            return None
-        response = ExportTraceServiceResponse()
-        response.partial_success.rejected_spans = rejections.items
-        response.partial_success.error_message = message
-        return response
+        return rejections
 
-    async def _serve(
-        self,
-        request: Request,
-        take: Callable[[bytes, Format, Forbidden | None], Awaitable[Message | None]],
-        *,
-        spans: bool = False,
-    ) -> Response:
+    async def _take_parts(
+        self, kind: Kind, inflated: Callable[[], bytes], encoded: Format, forbidden: Forbidden | None, line: str
+    ) -> Rejections:
+        """Take a large request: one at a time, senders in turn, and a part of it in each turn of the loop."""
+        one_of_line = self._large_by_line.setdefault(line, asyncio.Lock())
+        async with one_of_line, self._one_large:
+            parts = await asyncio.to_thread(lambda: cut(inflated(), encoded, kind, self.limits))
+            if kind == "metrics":
+                self._metrics_decoder.check(parts.senders, forbidden)
+            elif forbidden is not None:
+                check_jobs(parts.senders, forbidden)
+            rejections = Rejections(self.counters)
+            for body in parts.bodies:
+                self._take(kind, body, None, rejections)
+                await asyncio.sleep(0)
+            return rejections
+
+    async def _serve(self, request: Request, kind: Kind) -> Response:
         self.counters.requests += 1
         # Until the content type is known to be valid, errors are returned in the readable encoding.
         encoded: Format = "json"
+        spans = kind == "traces"
         try:
             headers = request.headers
             encoded = body_format(headers.get("content-type"))
@@ -239,22 +241,39 @@ class OtlpEndpoints:
                 sent = await _read_body(request, self.limits, counted)
                 # Many requests admitted one by one may be complete in the same turn; decoding is what costs.
                 self.admission.check(spans=spans)
-                body = inflate(sent, headers.get("content-encoding"), self.limits)
-                response = await take(body, encoded, forbidden)
+                inflated = partial(inflate, sent, headers.get("content-encoding"), self.limits)
+                body = inflated()
+                if len(body) < (LARGE_SPANS if spans and encoded == "protobuf" else _LARGE_BYTES[encoded]):
+                    if encoded == "json":
+                        body = decode(body, encoded, REQUESTS[kind], self.limits).SerializeToString()
+                    rejections = self._take(kind, body, forbidden)
+                else:
+                    del body  # of many that wait, each would hold 16 MiB
+                    line = self.senders.line(headers)
+                    rejections = await self._take_parts(kind, inflated, encoded, forbidden, line)
         except Refusal as refusal:
             self.counters.reject(refusal.reason)
             if not spans:  # samples, whose senders report by their metrics
                 self.count_shed(refusal, request.headers)
             return self.refused(refusal, encoded)
+        response = _partial(kind, rejections)
         content = _EMPTY_RESPONSE[encoded] if response is None else encode(response, encoded)
         return Response(content, media_type=_MEDIA_TYPES[encoded])
 
-    async def _parse(self, body: bytes, encoded: Format, kind: type[AnyMessage]) -> AnyMessage:
-        if len(body) < _LARGE_BYTES[encoded]:
-            return decode(body, encoded, kind, self.limits)
-        # One at a time: a hostile message may take up to 50 times its bytes in memory.
-        async with self._parsing_large:
-            return await asyncio.to_thread(decode, body, encoded, kind, self.limits)
+
+def _partial(kind: Kind, rejections: Rejections) -> Message | None:
+    """The response to a request that was taken; None after a full success."""
+    if not (message := rejections.message()):
+        return None
+    if kind == "metrics":
+        response = ExportMetricsServiceResponse()
+        response.partial_success.rejected_data_points = rejections.items
+        response.partial_success.error_message = message
+        return response
+    of_spans = ExportTraceServiceResponse()
+    of_spans.partial_success.rejected_spans = rejections.items
+    of_spans.partial_success.error_message = message
+    return of_spans
 
 
 class OtlpMiddleware:

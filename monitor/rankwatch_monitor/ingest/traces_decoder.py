@@ -23,7 +23,7 @@ from rankwatch_monitor.ingest.foreign.lens_progress import Progress
 from rankwatch_monitor.ingest.limits import Counters, Limits
 from rankwatch_monitor.ingest.lru import LruCache
 from rankwatch_monitor.ingest.otlp.identity import Identified, check_jobs, identify
-from rankwatch_monitor.ingest.rejection import Forbidden, Rejection, Rejections, quote, too_many
+from rankwatch_monitor.ingest.rejection import Budget, Forbidden, Rejection, Rejections, quote, too_many
 
 # Spans are sampled and infrequent, so fewer identities are cached than for metrics.
 _IDENTITIES: Final = 4096
@@ -61,6 +61,7 @@ class TracesDecoder:
         request: ExportTraceServiceRequest,
         reports: list[RankReport] | None = None,
         forbidden: Forbidden | None = None,
+        rejections: Rejections | None = None,
     ) -> tuple[list[SpanRecord], Rejections]:
         """The section spans in ``request``, and the rejections.
 
@@ -68,6 +69,7 @@ class TracesDecoder:
             request: as received.
             reports: the progress that spans of other emitters show is appended here.
             forbidden: which jobs the sender must not report on.
+            rejections: those of the request that this is a part of.
 
         Raises:
             Refusal: 413, it holds more resources or spans than the limits allow; 403, one of its jobs is forbidden.
@@ -75,12 +77,14 @@ class TracesDecoder:
         limits = self._limits
         if len(request.resource_spans) > limits.resources_per_request:
             raise too_many("resources", "resources_per_request", limits.resources_per_request)
-        if sum(len(s.spans) + 1 for r in request.resource_spans for s in r.scope_spans) > limits.spans_per_request:
-            raise too_many("spans", "spans_per_request", limits.spans_per_request)
+        budget = Budget("spans", limits.spans_per_request, limits.points_per_report)
+        for each in request.resource_spans:
+            budget.begin_report()
+            budget.take(sum(len(scope.spans) + 1 for scope in each.scope_spans))
         if forbidden is not None:
             check_jobs((identify(each.resource, limits) for each in request.resource_spans), forbidden)
         records: list[SpanRecord] = []
-        rejections = Rejections(self._counters)
+        rejections = Rejections(self._counters) if rejections is None else rejections
         for resource_spans in request.resource_spans:
             self._read(resource_spans, records, rejections, reports)
         return records, rejections

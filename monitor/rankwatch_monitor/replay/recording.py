@@ -34,6 +34,7 @@ from typing import IO, Any, Final, Protocol, TypeGuard
 
 import zstandard
 
+from rankwatch.contract import text
 from rankwatch.contract.messages import Evidence, NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch_monitor.core.events import Acknowledged, JobEvent, Order, PolicyChanged, RankReport
 from rankwatch_monitor.core.job import Job
@@ -66,6 +67,8 @@ LATEST: Final = 253_402_300_799.0
 """Unix seconds at the end of the year 9999."""
 LONGEST_LINE: Final = 256 << 20
 """Bytes of one line: the state of a job with 20,000 launchers and large registrations has 64 MiB."""
+MOST_VALUES: Final = 1 << 23
+"""Values of one line: 256 MiB of empty lists would take 13 GiB of memory."""
 _BEGINS: Final = b'{"rankwatch"'
 NO_RECORDING: Final = "this is no recording of rankwatch, no table of operations and no trace of PyTorch's profiler"
 _CHUNK: Final = 1 << 16
@@ -339,6 +342,8 @@ class Recording:
         try:
             if self.lines == 1 and not line.startswith(_BEGINS):
                 raise ValueError(NO_RECORDING)
+            if text.values(line) > MOST_VALUES:
+                raise ValueError(f"it has more than {MOST_VALUES} values")
             line_data = json.loads(line)
             if not isinstance(line_data, dict):
                 raise ValueError("it is no object")

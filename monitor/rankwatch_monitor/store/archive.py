@@ -34,8 +34,7 @@ def copy(record: Path, target: Path) -> None:
     if not record.is_file():
         raise ValueError(f"there is no record {record}")
     log = _log(record)
-    if log.exists() and not log.is_file():  # a device has no end
-        raise ValueError(f"the record {record} cannot be read: its log is no file")
+    _check_log(record)
     try:
         size = sum(part.stat().st_size for part in (record, log) if part.exists())
         if 2 * size > shutil.disk_usage(target.parent).free:  # a sparse file takes none where it is
@@ -65,6 +64,7 @@ def jobs(record: Path) -> list[Job]:
     Raises:
         ValueError: it cannot be read, or another version of Rankwatch wrote it.
     """
+    _check_log(record)
     engine = create_engine(
         "sqlite://",
         json_deserializer=read_json,
@@ -116,6 +116,21 @@ def _opened(record: Path) -> sqlite3.Connection:
     made = sqlite3.connect(_uri(record), uri=True, timeout=BUSY_SECONDS)
     made.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
     return made
+
+
+def _check_log(record: Path) -> None:
+    """Check that the write-ahead log beside a record is its own: SQLite reads what it holds in place of the record.
+
+    Raises:
+        ValueError: it is none, or another user's.
+    """
+    log = _log(record)
+    if not log.exists():
+        return
+    if not log.is_file():  # a device has no end
+        raise ValueError(f"the record {record} cannot be read: its log is no file")
+    if log.stat().st_uid not in (0, os.geteuid(), record.stat().st_uid):
+        raise ValueError(f"the record {record} cannot be read: its log {log.name} belongs to another user")
 
 
 def _uri(record: Path) -> str:

@@ -6,6 +6,7 @@ of the process on it, including SQLite's, and another process would then delete 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -42,6 +43,9 @@ def open_engine(url: str) -> Engine:
     parsed = _parsed(url)
     if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
         raise ValueError(f"cannot use the database {url!r}: it would be empty at each start; use --database none")
+    if (file := file_of(parsed)) is not None:
+        _check_owner(Path(str(parsed.database).removeprefix("file:")))  # a link too
+        _check_owner(file)
     try:
         if parsed.get_backend_name() != "postgresql":
             engine = create_engine(parsed, json_deserializer=read_json)
@@ -62,6 +66,22 @@ def open_engine(url: str) -> Engine:
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
     return engine
+
+
+def _check_owner(database: Path) -> None:
+    """Check that no other user made a SQLite database, or what SQLite applies to it: tokens are in it.
+
+    Raises:
+        ValueError: another user did.
+    """
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        file = database.with_name(database.name + suffix)
+        with contextlib.suppress(FileNotFoundError):
+            if (owner := file.lstat().st_uid) not in (0, os.geteuid()):
+                raise ValueError(
+                    f"cannot use the database {database}: {file.name} belongs to another user (uid {owner}); use a "
+                    "folder that only you can write to, or chown the file if you trust it"
+                )
 
 
 def read_json(text: str) -> Any:

@@ -63,9 +63,36 @@ def test_a_dump_that_is_no_file_is_not_waited_for(tmp_path: Path, plant: Callabl
     assert flight_dumps.of_rank(str(tmp_path / "trace_"), "", 3, os.geteuid(), 100.0) == ()
 
 
+NESTED = {
+    "a key whose hash takes hours": b"\x80\x02})" + b"2\x86" * 64 + b"Ns.",
+    "the same from the memo": b"\x80\x02})" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(64)) + b"Ns.",
+    "a list of lists whose text takes all memory": b"\x80\x02]"
+    + b"".join(b"q%c0]h%cah%ca" % (n, n, n) for n in range(64))
+    + b".",
+    "by long numbers": b"\x80\x02)"
+    + b"".join(b"r%b0j%bj%b\x86" % ((n.to_bytes(4, "little"),) * 3) for n in range(64))
+    + b".",
+    "by text": b")" + b"".join(b"p%d\n0g%d\ng%d\n\x86" % (n, n, n) for n in range(64)) + b".",
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("data", NESTED.values(), ids=list(NESTED))
+def test_a_container_that_is_within_another_one_twice_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="there twice"):
+        flight_dumps.plain(data)
+
+
+def test_names_may_be_there_twice() -> None:
+    name = "all_reduce"
+    assert flight_dumps.plain(pickle.dumps([{name: name, "of": (name, 1.5, b"x")}] * 1)) == [
+        {name: name, "of": (name, 1.5, b"x")}
+    ]
+
+
 def test_a_pickle_that_asks_for_all_memory_is_refused() -> None:
     before = resource.getrlimit(resource.RLIMIT_AS)
-    largest = b"\x80\x02Nr" + (1 << 28).to_bytes(4, "little") + b"."  # a number in its memo: 4 GiB
-    with flight_dumps.bounded_memory(), pytest.raises(ValueError, match="plain data"):
+    largest = b"]" * (4 << 20)  # an empty list takes 56 times its byte
+    with flight_dumps.bounded_memory(64 << 20), pytest.raises(ValueError, match="plain data"):
         flight_dumps.plain(largest)
     assert resource.getrlimit(resource.RLIMIT_AS) == before

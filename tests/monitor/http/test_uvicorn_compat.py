@@ -50,6 +50,7 @@ def test_whatever_is_used_of_the_protocol_is_checked(kind: type) -> None:
         "_reading",
         "_pipelined",
         "_others",
+        "_in_turn",
     }
     assert {node.attr for node in of_self} - own <= checked
 

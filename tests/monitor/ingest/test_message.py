@@ -87,7 +87,7 @@ def test_json_of_the_wrong_shape(body: bytes) -> None:
 
 def test_json_with_more_objects_than_points_may_come() -> None:
     body = b'{"resourceMetrics":[' + b"{}," * 200_000 + b"{}]}"
-    with pytest.raises(Refusal, match="more than 200000 objects") as refused:
+    with pytest.raises(Refusal, match="more than 400000 values") as refused:
         decode(body, "json", ExportMetricsServiceRequest, LIMITS)
     assert (refused.value.status, refused.value.reason) == (413, "too_many_points")
 

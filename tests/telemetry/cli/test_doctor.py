@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import rankwatch
+from rankwatch import monitor_client
 from rankwatch.cli.doctor import doctor, monitor_checks, node_checks, package_checks
 from rankwatch.cli.doctor.finding import Finding, Level
 from rankwatch.contract.files import find_program
@@ -121,6 +122,19 @@ def test_an_answer_without_end_and_one_that_is_nested_without_end(fake_server: t
         assert len(monitor_checks._request(url, "/livez").body) <= monitor_checks.LARGEST_ANSWER
         [found] = monitor_checks.checks(url, None, named=True)
         assert "is not a Rankwatch monitor" in found.found
+
+
+def test_an_answer_of_many_values_is_not_decoded(
+    fake_server: tuple[str, dict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """256 MiB of empty lists would take 13 GiB of memory."""
+    url, answers = fake_server
+    answers["/api/v1/jobs"] = (200, b'{"jobs": [' + b"[]," * 1_000 + b"1]}", {})
+    monkeypatch.setattr(monitor_client, "MOST_VALUES", 1_000)
+    with pytest.raises(monitor_client.MonitorError):
+        monitor_client.MonitorClient(url, "t").read("/jobs")
+    monkeypatch.setattr(monitor_client, "MOST_VALUES", 10_000)
+    assert len(monitor_client.MonitorClient(url, "t").read("/jobs")["jobs"]) == 1_001
 
 
 def test_another_version_another_clock_and_refused_telemetry(fake_server: tuple[str, dict]) -> None:

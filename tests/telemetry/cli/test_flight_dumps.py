@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import time
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,16 @@ def test_only_files_of_ranks_are_written(tmp_path: Path) -> None:
 def test_an_answer_that_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(ValueError):
         write(content, tmp_path, 2)
+
+
+def test_a_dump_that_names_a_default_group_in_each_entry_takes_no_memory_for_each() -> None:
+    entries = [{"process_group": [str(n), "default_pg"]} for n in range(1_000)]
+    tracemalloc.start()
+    try:
+        found = as_torch_reads({"entries": entries}, 100_000)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+        as_torch_reads({"entries": entries[:1]}, 1 << 40)
+    finally:
+        tracemalloc.stop()
+    assert len(found["pg_config"]) == 1_000
+    assert found["pg_config"]["7"]["ranks"].endswith(", 99999]")

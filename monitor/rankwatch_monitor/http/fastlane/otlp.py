@@ -17,6 +17,7 @@ from rankwatch_monitor.http.fastlane.requests import (
     LONGEST_HEAD,
     Client,
     CountedPost,
+    FallBackError,
     RefusedError,
     parse_post,
     refused,
@@ -24,7 +25,7 @@ from rankwatch_monitor.http.fastlane.requests import (
 )
 from rankwatch_monitor.ingest.body import inflate
 from rankwatch_monitor.ingest.rejection import Forbidden, Refusal
-from rankwatch_monitor.ingest.routes import OtlpEndpoints
+from rankwatch_monitor.ingest.routes import LARGE, OtlpEndpoints
 
 REQUEST_LINE: Final = b"POST " + semconv.OTLP_METRICS_PATH.encode() + b" HTTP/1.1\r\n"
 CONTENT_TYPE: Final = "application/x-protobuf"
@@ -97,10 +98,13 @@ class OtlpFastLane:
             raise RefusedError(self._refused(refusal, request)) from None
 
     def respond(self, request: AdmittedPost, later: RespondLater) -> bytes:
-        """Take a complete request; return the HTTP response."""
+        """Take a complete request; return the HTTP response.
+
+        Raises:
+            FallBackError: what it inflates to is more than a turn of the loop has time for.
+        """
         del later
         endpoints, headers = self._endpoints, request.headers
-        endpoints.counters.requests += 1
         sent = request.body
         try:
             # Only here: refused before it was read, it would have to be parsed by the application, which costs more.
@@ -109,9 +113,13 @@ class OtlpFastLane:
             endpoints.admission.check()
             encoding = headers.get("content-encoding")
             body = sent if encoding is None else inflate(sent, encoding, endpoints.limits)
+            if len(body) >= LARGE:
+                raise FallBackError(request.head + sent)
             message = endpoints.take_protobuf(body, request.forbidden)
         except Refusal as refusal:
+            endpoints.counters.requests += 1
             return self._refused(refusal, request)
+        endpoints.counters.requests += 1
         if message is None:
             return _EMPTY_RESPONSE
         content = message.SerializeToString()

@@ -82,6 +82,8 @@ class FastLaneProtocol(BoundedProtocol):
         """Received bytes are being processed: those behind a response need not be taken up again."""
         self._pipelined = b""
         """Bytes received while waiting."""
+        self._in_turn = False
+        """uvicorn may begin a request: it has been waited for in line."""
 
     def data_received(self, data: bytes) -> None:  # noqa: D102
         if self._waiting:
@@ -98,15 +100,21 @@ class FastLaneProtocol(BoundedProtocol):
                 continue
             begun = self._begin(data)
             if begun is None:
-                self._unset_keepalive_if_required()
-                self._waiting, self._pipelined = True, data
-                self._others.submit(self._hand_over, len(data), self.client[0] if self.client else "")
+                self._wait_in_line(data, len(data))
                 return
             self._unset_keepalive_if_required()
             self._request, data = begun
             data = self._receive(self._request, data)
             if self._request is not None and not self._waiting:
                 self._await(h11.SEND_BODY, BODY)
+
+    def handle_events(self) -> None:
+        """Process what uvicorn has received; the request behind one that was answered waits for its turn again."""
+        held = len(self.conn.trailing_data[0])
+        if self._in_turn or not held:
+            super().handle_events()
+        else:
+            self._wait_in_line(b"", held)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: D102
         self._release()
@@ -153,12 +161,29 @@ class FastLaneProtocol(BoundedProtocol):
                 rest, self._pipelined = self._pipelined, b""
         return rest
 
+    def _wait_in_line(self, data: bytes, size: int) -> None:
+        """Give uvicorn these bytes, and what follows them, in their turn; it may hold some already."""
+        self._unset_keepalive_if_required()
+        self._waiting, self._pipelined = True, data
+        self._others.submit(self._hand_over, size, self.client[0] if self.client else "")
+
     def _hand_over(self) -> None:
         """Give uvicorn what was received until now, unless the connection was closed meanwhile."""
         data, self._pipelined, self._waiting = self._pipelined, b"", False
         if not self.transport.is_closing():
             self.flow.resume_reading()
-            super().data_received(data)
+            self._give(data)
+
+    def _give(self, data: bytes) -> None:
+        self._in_turn = True
+        try:
+            if data:
+                super().data_received(data)
+            else:
+                self.handle_events()
+                self._update_deadline()
+        finally:
+            self._in_turn = False
 
     def _take(self) -> None:
         """Have the lane take the complete request, unless the connection was lost while it waited in line."""
@@ -188,7 +213,7 @@ class FastLaneProtocol(BoundedProtocol):
     def _respond(self, response: bytes | FallBackError) -> None:
         self._release()
         if isinstance(response, FallBackError):
-            super().data_received(response.request)
+            self._give(response.request)
         else:
             self.transport.write(response)
             self.waiting_since = self.loop.time()

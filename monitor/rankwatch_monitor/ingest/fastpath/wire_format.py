@@ -90,8 +90,8 @@ def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
         raise ValueError("not a sequence of whole fields") from None
 
 
-def slices(body: bytes) -> list[Slice]:
-    """Cut a metrics request into its resources.
+def slices(body: bytes, most: int) -> list[Slice]:
+    """Cut a metrics request into its resources; one more than ``most`` where there are more.
 
     Raises:
         ValueError: it holds anything else, or is truncated.
@@ -99,7 +99,7 @@ def slices(body: bytes) -> list[Slice]:
     found: list[Slice] = []
     at, end = 0, len(body)
     try:
-        while at < end:
+        while at < end and len(found) <= most:
             if body[at] != _REQUEST_RESOURCE_METRICS:
                 raise ValueError("unknown field of a metrics request")
             length, at = varint(body, at + 1)

@@ -32,6 +32,8 @@ Source = Literal["metrics", "spans"]
 
 _SERIES: Final = 64
 """Metrics remembered per process; an emitter has about ten relevant ones."""
+NAMES: Final = 16
+"""Names of all processes together, for each that may be remembered: one may have hundreds."""
 _SURE: Final = 2
 """Strong signs after which the time between two is that of an ordinary step; the first steps compile."""
 
@@ -86,6 +88,10 @@ class ProcessProgress:
         self._first: dict[str, float] = {}
         self._longest: dict[str, float] = {}
         self._windows = ProcessWindows()
+
+    def __len__(self) -> int:
+        """The number of names that are remembered."""
+        return len(self._known) + len(self._first) + len(self._longest) + len(self._windows)
 
     @property
     def exports_metrics(self) -> bool:
@@ -267,7 +273,7 @@ class Progress:
     """
 
     def __init__(self, processes: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limit = processes
+        self._limit, self._names, self._most_names = processes, 0, max(4096, NAMES * processes)
         self._clock = clock
         self._processes: OrderedDict[RankIdentity, ProcessProgress] = OrderedDict()
 
@@ -282,11 +288,14 @@ class Progress:
         known = self._processes.get(identity)
         if known is None:
             known = self._processes[identity] = ProcessProgress()
-            if len(self._processes) > self._limit:
-                self._processes.popitem(last=False)
         else:
             self._processes.move_to_end(identity)
-        return {**known.take(source, exported, self._clock()), "foreign": True}
+        before = len(known)
+        fields = known.take(source, exported, self._clock())
+        self._names += len(known) - before
+        while len(self._processes) > self._limit or self._names > self._most_names:
+            self._names -= len(self._processes.popitem(last=False)[1])
+        return {**fields, "foreign": True}
 
     def is_monitored(self, identity: RankIdentity) -> bool:
         """Whether a process reports regularly while training, so that its silence is meaningful."""

@@ -47,6 +47,10 @@ class ProcessWindows:
         """Seconds of each source at the beginning of the window."""
         self._step: int | None = None
 
+    def __len__(self) -> int:
+        """The number of names that are remembered."""
+        return len(self._spans) + len(self._timed) + len(self._known)
+
     def add(self, exported: Exported) -> None:
         """Add the content of one request."""
         for section, each in exported.finished.items():

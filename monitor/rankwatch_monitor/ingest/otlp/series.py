@@ -9,7 +9,7 @@ OTLP; without times no repetition can be recognised.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rankwatch_monitor.core.events import RankIdentity, SectionStatistics
 from rankwatch_monitor.ingest.lru import LruCache
@@ -41,6 +41,10 @@ class _Window(NamedTuple):
 
 
 # An int is the time of the last point of a delta histogram: a series has no two points at one time.
+SERIES: Final = 12
+"""Series of all processes together, for each that may be remembered: a rank has ten, and may have hundreds."""
+_RECOUNT: Final = 65_536
+"""New series after which all are counted."""
 _Remembered = _Running | _Total | _Window | int
 ProcessSeries = dict[SeriesKey, _Remembered]
 
@@ -56,6 +60,7 @@ class SeriesTracker:
 
     def __init__(self, processes: int, since_unix_ns: int = 0) -> None:
         self._since_ns = since_unix_ns
+        self._most, self._new = SERIES * processes, 0
         self._processes: LruCache[RankIdentity, ProcessSeries] = LruCache(lambda _: {}, processes)
 
     def __len__(self) -> int:
@@ -69,6 +74,14 @@ class SeriesTracker:
         """Forget some of the processes that are ``over``; return whether there were any."""
         return self._processes.sweep(lambda identity, _: over(identity))
 
+    def _set(self, series: ProcessSeries, key: SeriesKey, value: _Remembered) -> None:
+        if key not in series:
+            self._new += 1
+            if self._new >= min(_RECOUNT, self._most):
+                self._new = 0
+                self._processes.shrink(len, self._most)
+        series[key] = value
+
     def total_of_deltas(self, series: ProcessSeries, key: SeriesKey, time_ns: int, value: int) -> int | None:
         """The total of a delta counter after this point; None when the point is a repetition."""
         last = series.get(key)
@@ -77,14 +90,14 @@ class SeriesTracker:
             if time_ns and last.time_ns == time_ns:
                 return None
             total = last.value
-        series[key] = _Total(time_ns, total + value)
+        self._set(series, key, _Total(time_ns, total + value))
         return total + value
 
     def is_new_delta(self, series: ProcessSeries, key: SeriesKey, time_ns: int) -> bool:
         """Whether a delta histogram point is not a repetition of the last one."""
         if time_ns and series.get(key) == time_ns:
             return False
-        series[key] = time_ns
+        self._set(series, key, time_ns)
         return True
 
     def is_new_window(self, series: ProcessSeries, key: SeriesKey, time_ns: int, iteration: int | None) -> bool:
@@ -99,7 +112,7 @@ class SeriesTracker:
             # Both must go back: a clock may be set back, and a script may restart its step count.
             if time_ns < last.time_ns and (iteration or 0) < (last.iteration or 0):
                 return False
-        series[key] = _Window(time_ns, iteration)
+        self._set(series, key, _Window(time_ns, iteration))
         return True
 
     def increment(
@@ -108,13 +121,13 @@ class SeriesTracker:
         """The increment of a cumulative histogram since its last point; None when there is none."""
         last = series.get(key)
         if not isinstance(last, _Running) or last.start_ns != start_ns:
-            series[key] = _Running(start_ns, time_ns, now)
+            self._set(series, key, _Running(start_ns, time_ns, now))
             return now if start_ns >= self._since_ns else None
         before = last.statistics
         # Not later and no larger count: a repetition, or out of order. A larger count is new; the clock was set back.
         if time_ns and time_ns <= last.time_ns and (time_ns == last.time_ns or now.count <= before.count):
             return None
-        series[key] = _Running(start_ns, time_ns, now)
+        self._set(series, key, _Running(start_ns, time_ns, now))
         if now.count < before.count:  # the sender restarted its series and kept the start time
             return now
         return _difference(now, before) if now.count > before.count else None

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from rankwatch.cli.common import print_text
 from rankwatch.cli.parser import Parser
 from rankwatch.contract.interpreter import own_python
+from rankwatch.contract.text import LONGEST, one_line
 from rankwatch.monitor_client import EXIT_AWAY, EXIT_WRONG
 from rankwatch_monitor.publish.wandb.rows import INCIDENTS, ITERATION, PREFIX, STRAGGLERS, WORST_RANKS
 
@@ -90,13 +91,13 @@ def _saved(entity: str, project: str, seconds: float) -> tuple[str, str]:
     program = f"import {__name__} as own, sys; own.save_here(*sys.argv[1:])"
     command = own_python("-c", program, entity, project)
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     ) as child:
         assert child.stdout is not None
         ended = threading.Timer(seconds, lambda: os.killpg(child.pid, signal.SIGKILL))
         ended.start()
         try:
-            line = child.stdout.readline().decode(errors="replace").strip()
+            line = one_line(child.stdout.readline(LONGEST).decode(errors="replace").strip())  # W&B's server wrote it
         finally:
             ended.cancel()
             with contextlib.suppress(ProcessLookupError):

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 
+from rankwatch.contract import text
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.replay.traces.read import MAX_RANK, Column, Rows, TableError
 
@@ -134,7 +135,7 @@ def _parsed(file: Path) -> Mapping[str, Any]:
         if data.startswith(_GZIP):
             most = min(_LARGEST, max(_BEGIN, _RATIO * len(data)))
             data = zlib.decompressobj(wbits=31).decompress(data, most)
-        if len(data) >= most or sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        if len(data) >= most or text.values(data) > _MOST_VALUES:
             raise TableError(f"{file} has {most >> 20} MiB or {_MOST_VALUES:,} values, or more: profile fewer steps")
         trace = json.loads(data)
     except (zlib.error, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:

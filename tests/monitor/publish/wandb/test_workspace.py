@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 
 import pytest
 
@@ -63,6 +64,21 @@ def test_a_server_that_does_not_answer_is_one_line_and_leaves_no_process(
     assert written.err.startswith(f"{workspace.COMMAND}: W&B did not save it: ")
     assert written.err.count("\n") == 1
     assert ("within 0.01 s" in written.err) == (timeout == "0.01")
+
+
+@pytest.mark.parametrize("kind", ["saved", "failed"])
+def test_what_the_server_writes_is_escaped_and_cut_and_a_library_that_prints_much_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    program = (
+        f"import os, sys; os.write(2, b'x' * 500_000); print('{kind} \\x1b]0;owned\\x07' + 'y' * 500_000, flush=True)"
+    )
+    monkeypatch.setattr(workspace, "own_python", lambda *_: [sys.executable, "-P", "-c", program])
+    assert workspace.save_workspace(ASKED) == (0 if kind == "saved" else 1)
+    written = "".join(capsys.readouterr())
+    assert r"\x1b]0;owned\x07" in written
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", written)
+    assert len(written) < 25_000
 
 
 def test_the_project_comes_from_the_environment() -> None:
