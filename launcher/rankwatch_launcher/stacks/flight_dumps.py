@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import pickle
 import resource
@@ -23,6 +24,11 @@ DEFAULTS: Final = ("/tmp/nccl_trace_rank_", "{home}/.cache/torch/comm_lib_trace_
 """Where torch dumps to without TORCH_FR_DUMP_TEMP_FILE, by version."""
 MOST_MEMORY: Final = 1 << 30
 """Bytes for all dumps of a node at a time; the largest that torch writes takes a tenth."""
+
+MOST_VALUES: Final = 1 << 23
+"""Values in a dump; the largest of torch has 2,000 calls with 100 frames each."""
+DEEPEST: Final = 32
+"""Values within each other; torch has six."""
 
 
 def of_rank(prefix: str, home: str, rank: int, uid: int, age: float) -> tuple[Collective, ...]:
@@ -64,23 +70,46 @@ def plain(data: bytes) -> Any:
     """What a pickle of plain data stands for.
 
     Raises:
-        ValueError: it is none, or names a class or function.
+        ValueError: it is none, names a class or function, or stands for more than :data:`MOST_VALUES` values.
     """
     try:
-        return _Plain(io.BytesIO(data)).load()
+        found = _Plain(io.BytesIO(data)).load()
+        _count(found, {}, 0)
     except Exception as error:  # noqa: BLE001 - a broken pickle raises nearly anything
         raise ValueError(f"no pickle of plain data: {error!r}") from None
+    return found
 
 
-class _Plain(pickle._Unpickler):  # that in C cannot be kept from what is below
-    """Reads trees of plain data.
+def _count(value: object, known: dict[int, int], depth: int) -> int:
+    """The number of values in this one, each as often as it is there: torch has the frames of equal stacks once.
 
-    Where a container may be in another one twice, 80 bytes are a key of tuples whose hash takes hours, with the
-    interpreter's lock held, or a list whose text fills all memory.
+    80 bytes are lists within lists twice each, whose text fills all memory.
+    """
+    if not isinstance(value, dict | list | tuple):
+        return 1
+    if id(value) not in known and depth <= DEEPEST:
+        known[id(value)] = MOST_VALUES  # where it is within itself
+        parts = itertools.chain(value, value.values()) if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_count(each, known, depth + 1) for each in parts)
+    if depth > DEEPEST or known[id(value)] > MOST_VALUES:
+        raise pickle.UnpicklingError(f"it has more than {MOST_VALUES} values, or {DEEPEST} within each other")
+    return known[id(value)]
+
+
+def _refuse(_: object) -> Never:
+    raise pickle.UnpicklingError("a set is no plain data")
+
+
+_BUILT_IN: Final[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
+
+
+class _Plain(pickle._Unpickler):  # that in C does not tell of a key before it takes its hash
+    """Reads dicts, lists and tuples.
+
+    Keys are text or numbers: 80 bytes are a key of tuples whose hash takes hours, with the interpreter's lock held.
     """
 
-    memo: dict[int, object]
-    append: Callable[[object], None]
+    stack: list[object]
 
     def find_class(self, module: str, name: str) -> Never:
         raise pickle.UnpicklingError(f"{module}.{name} is no plain data")
@@ -88,18 +117,16 @@ class _Plain(pickle._Unpickler):  # that in C cannot be kept from what is below
     def persistent_load(self, pid: object) -> Never:
         raise pickle.UnpicklingError(f"{pid!r} is no plain data")
 
-    def _get(self, at: int) -> None:
-        if not isinstance(again := self.memo[at], str | bytes | int | float):
-            raise pickle.UnpicklingError("what is there twice is no plain data")
-        self.append(again)
-
-    def _twice(self) -> Never:
-        raise pickle.UnpicklingError("what is there twice is no plain data")
+    def _keyed(self, opcode: bytes) -> None:
+        keys = self.stack[-2:-1] if opcode == pickle.SETITEM else self.stack[::2]
+        if not all(isinstance(key, str | bytes | int | float) for key in keys):
+            raise pickle.UnpicklingError("a key is neither text nor a number")
+        _BUILT_IN[opcode[0]](self)
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
-        **pickle._Unpickler.dispatch,
-        pickle.DUP[0]: _twice,
-        pickle.GET[0]: lambda self: self._get(int(self.readline())),
-        pickle.BINGET[0]: lambda self: self._get(self.read(1)[0]),
-        pickle.LONG_BINGET[0]: lambda self: self._get(int.from_bytes(self.read(4), "little")),
+        **_BUILT_IN,
+        **dict.fromkeys((pickle.EMPTY_SET[0], pickle.FROZENSET[0], pickle.ADDITEMS[0]), _refuse),
+        pickle.SETITEM[0]: lambda self: self._keyed(pickle.SETITEM),
+        pickle.SETITEMS[0]: lambda self: self._keyed(pickle.SETITEMS),
+        pickle.DICT[0]: lambda self: self._keyed(pickle.DICT),
     }
