@@ -14,7 +14,8 @@ from urllib.parse import urlencode
 
 from rankwatch.cli.common import add_flags, print_result
 from rankwatch.cli.formatting import count, printable
-from rankwatch.cli.incidents import crash_lines, whole
+from rankwatch.cli.incident_report import crash_lines
+from rankwatch.cli.incidents import whole
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import terminal_of
 from rankwatch.contract.rank_output import LogGap

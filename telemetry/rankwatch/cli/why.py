@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.cli.formatting import fault, printable, refit, when
-from rankwatch.cli.incidents import log_report, whole
+from rankwatch.cli.incident_report import log_report
+from rankwatch.cli.incidents import whole
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.status.render import details_line, incident_lines, state_lines
 from rankwatch.cli.terminal import Terminal, terminal_of

@@ -7,13 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
+from monitor.core.accounted import account
 from rankwatch.contract.enums import Cause, JobState, StragglerVerdict
 from rankwatch_monitor.core.slow_cause import Doubt
 from rankwatch_monitor.core.straggler.describe import seconds
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.straggler_detector import NAMED
 from rankwatch_monitor.core.views import job_view, rankings
-from rankwatch_monitor.core.views.account import account
 from rankwatch_monitor.core.views.stated import stated
 from rankwatch_monitor.core.views.verdict import job_state
 from rankwatch_monitor.publish.text.scores_report import scores_text

@@ -19,13 +19,8 @@ from rankwatch_monitor.core.views.verdict import goodput, job_state, step
 from rankwatch_monitor.core.words.step_times import clock_time, than
 
 
-def account(job: Job, now: float) -> Sequence[str]:
-    """The clauses, at ``now`` (unix seconds); empty: the job is in trouble, has not begun, or did not finish."""
-    return [clause["text"] for clause in clauses(job, now)]
-
-
 def clauses(job: Job, now: float) -> list[responses.Clause]:
-    """They as the API has them."""
+    """The clauses, at ``now`` (unix seconds); empty: the job is in trouble, has not begun, or did not finish."""
     warnings = list(_unsaved(job)) if job_state(job, now)[0] is JobState.FINISHED else []
     shown = [(text, False) for text in _stated(job, now)] + [(text, True) for text in warnings]
     return [{"text": text, "warns": warns} for text, warns in shown]  # fmt: skip

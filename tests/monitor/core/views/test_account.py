@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from monitor.core.accounted import account
 from monitor.core.scene import Scene
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import DeviceReading, RankReport
 from rankwatch_monitor.core.views import rankings
-from rankwatch_monitor.core.views.account import account
 from support.windows import COMPUTE, Ranks, slower
 
 
