@@ -409,7 +409,7 @@ def _read(line_data: Mapping[str, Any]) -> Entry:
     ticked = line_data.get("ticked")
     if ticked is not None and not _is_time(ticked):
         raise ValueError(f"ticked must be a time, not {ticked!r:.60}")
-    return Entry(at, job_id, read(KINDS[kind], line_data[kind], bounded=False), ticked=ticked)
+    return Entry(at, job_id, read(KINDS[kind], line_data[kind], own=True), ticked=ticked)
 
 
 def _is_time(value: object) -> TypeGuard[float]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from rankwatch.contract.enums import AckState, DirectiveKind, NodeRole, ProcessEventKind, ProcessState, WaitKind
 from rankwatch.contract.flight import FlightDump
@@ -395,15 +394,15 @@ _LARGEST: Final = 2**62
 """Numbers in a record are smaller: sums of a few of them are still no more than what C and JSON readers take."""
 
 
-def read(shape: type[T], data: object, *, bounded: bool = True) -> T:
+def read(shape: type[T], data: object, *, own: bool = False) -> T:
     """Build ``shape``, a dataclass or named tuple, from decoded JSON of another process, leaving out unknown fields.
 
-    ``bounded``: numbers may not be so large that they do not add up.
+    ``own``: this program wrote it, so that numbers and texts are only checked for their type.
 
     Raises:
         ValueError: a required field is missing, or a value, at any depth, is none that its field can have.
     """
-    return cast(T, _reader(cast(Hashable, shape), bounded)(data))
+    return cast(T, _reader(cast(Hashable, shape), own)(data))
 
 
 def read_text(shape: type[T], text: str | bytes) -> T:
@@ -416,36 +415,50 @@ def read_text(shape: type[T], text: str | bytes) -> T:
 
 
 @cache
-def _reader(hint: Any, bounded: bool) -> Reader:
+def _reader(hint: Any, own: bool) -> Reader:
     """What reads a value of a field with this type hint; made once, since thousands of records a second are read."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        (kind,) = (each for each in inner if each is not NoneType)
-        of_kind = _reader(kind, bounded)
-        return lambda value: None if value is None else of_kind(value)
+        kinds = [each for each in inner if each is not NoneType]
+        of_kind = _reader(kinds[0], own) if len(kinds) == 1 else _tagged(kinds, own)
+        return of_kind if len(kinds) == len(inner) else lambda value: None if value is None else of_kind(value)
     if origin is tuple:
         repeated = inner[-1] is Ellipsis
-        return _items([_reader(each, bounded) for each in (inner[:1] if repeated else inner)], repeated=repeated)
+        return _items([_reader(each, own) for each in (inner[:1] if repeated else inner)], repeated=repeated)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        key, item = (_reader(each, bounded) for each in inner)
-        return _entries(_key_number if inner[0] is int else key, item)
+        key, item = (_reader(each, own) for each in inner)
+        return _entries(int if inner[0] is int else key, item)  # JSON has no keys but text
     if is_dataclass(hint) or hasattr(hint, "_fields"):
-        return _record(hint, bounded)
+        return _record(hint, own)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint
-    if hint in (int, float):
-        return _number((int,) if hint is int else (int, float), _LARGEST if bounded else math.inf)
-    return _SIMPLE[hint]
+    if origin is Literal:
+        return _one_of(inner)
+    return (_OWN if own else _FOREIGN).get(hint) or _typed(origin or hint)
 
 
-def _record(shape: Any, bounded: bool) -> Reader:
-    readers = {name: _reader(hint, bounded) for name, hint in get_type_hints(shape).items()}
+def _tagged(shapes: Sequence[Any], own: bool) -> Reader:
+    """Of records whose field ``kind`` names them."""
+    readers = {get_args(get_type_hints(shape)["kind"])[0]: _reader(shape, own) for shape in shapes}
+
+    def tagged(value: Any) -> Any:
+        if not isinstance(value, Mapping) or (reader := readers.get(value.get("kind"))) is None:
+            raise ValueError("no record of a known kind")
+        return reader(value)
+
+    return tagged
+
+
+def _record(shape: Any, own: bool) -> Reader:
+    readers = {name: _reader(hint, own) for name, hint in get_type_hints(shape).items()}
     if is_dataclass(shape):
         needed = [each.name for each in fields(shape) if each.default is each.default_factory is MISSING]
     else:
         needed = [name for name in readers if name not in shape._field_defaults]
 
     def record(value: Any) -> Any:
+        if isinstance(value, list | tuple) and not is_dataclass(shape):  # as JSON has a named tuple
+            value = dict(zip(readers, value, strict=False))
         if not isinstance(value, Mapping):
             raise ValueError(f"{shape.__name__} is no object")
         if missing := [name for name in needed if name not in value]:
@@ -481,13 +494,27 @@ def _entries(key: Reader, item: Reader) -> Reader:
     return entries
 
 
-def _key_number(value: Any) -> int:
-    return int(value)  # JSON has no keys but text
+def _typed(*kinds: type) -> Reader:
+    def typed(value: Any) -> Any:
+        if type(value) not in kinds and (isinstance(value, bool) or not isinstance(value, kinds)):
+            raise ValueError(f"no {kinds[-1].__name__}")
+        return value
+
+    return typed
 
 
-def _number(kinds: tuple[type, ...], largest: float) -> Reader:
+def _one_of(values: Sequence[Any]) -> Reader:
+    def one_of(value: Any) -> Any:
+        if value not in values:
+            raise ValueError(f"none of {', '.join(map(str, values))}")
+        return value
+
+    return one_of
+
+
+def _number(*kinds: type) -> Reader:
     def number(value: Any) -> Any:
-        if type(value) not in kinds or not -largest < value < largest:  # neither infinite nor NaN
+        if type(value) not in kinds or not -_LARGEST < value < _LARGEST:  # neither infinite nor NaN
             raise ValueError(f"no {kinds[-1].__name__}, or too large a one")
         return value
 
@@ -502,15 +529,10 @@ def _text(value: Any) -> Any:
     return value
 
 
-def _switch(value: Any) -> Any:
-    if type(value) is not bool:
-        raise ValueError("neither true nor false")
-    return value
-
-
 def _anything(value: Any) -> Any:
     json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # else it could not be passed on
     return value
 
 
-_SIMPLE: Final[Mapping[Any, Reader]] = {str: _text, bool: _switch, Any: _anything}
+_OWN: Final[Mapping[Any, Reader]] = {float: _typed(int, float), Any: lambda value: value}
+_FOREIGN: Final[Mapping[Any, Reader]] = {str: _text, int: _number(int), float: _number(int, float), Any: _anything}

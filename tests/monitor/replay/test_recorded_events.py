@@ -40,7 +40,7 @@ from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.replay.recording import KINDS
 
 encoded = partial(plain, sparse=True)
-decoded = partial(read, bounded=False)
+decoded = partial(read, own=True)
 FRAME = Frame("forward", "train.py", 12)
 STACK = RankStack(
     3,
@@ -169,7 +169,8 @@ def test_what_a_newer_version_added_is_left_aside() -> None:
         ({"identity": {"job_id": "job", "rank": True}}, "rank: no int"),
         ({"identity": {"job_id": "job", "rank": 3}, "open_sections": [1]}, "open_sections: no object"),
         ({"identity": {"job_id": "job", "rank": 3}, "first_time": "step"}, "first_time: no list"),
-        ([], "RankReport is no object"),
+        ([], "RankReport lacks identity"),
+        ("it", "RankReport is no object"),
     ],
 )
 def test_what_is_odd_is_named(odd: Any, words: str) -> None:
