@@ -41,19 +41,16 @@ def incidents(argv: Sequence[str]) -> int:
         return EXIT_WRONG
 
     def ask(client: MonitorClient, job: str) -> str:
-        try:
-            found = _listed(client, job) if arguments.id is None else _one(client, job, arguments.id)
-            if arguments.flight_recorder is not None:
-                return _written(client, job, found, arguments.flight_recorder)
-            if arguments.json:
-                return json.dumps(found, indent=2) + "\n"
-            terminal = terminal_of(sys.stdout)
-            if arguments.id is None:
-                lines = table(found["incidents"], terminal)
-            else:
-                lines = incident_report(found, terminal, time.time())
-        except (KeyError, TypeError, AttributeError):
-            raise client.not_a_monitor() from None
+        found = _listed(client, job) if arguments.id is None else _one(client, job, arguments.id)
+        if arguments.flight_recorder is not None:
+            return _written(client, job, found, arguments.flight_recorder)
+        if arguments.json:
+            return json.dumps(found, indent=2) + "\n"
+        terminal = terminal_of(sys.stdout)
+        if arguments.id is None:
+            lines = table(found["incidents"], terminal)
+        else:
+            lines = incident_report(found, terminal, time.time())
         return "".join(f"{line}\n" for line in lines)
 
     return print_for_job(COMMAND, arguments, ask)

@@ -37,13 +37,7 @@ def logs(argv: Sequence[str]) -> int:
     arguments = parser(os.environ).parse_args(argv)
     reading = Reading(arguments)
 
-    def ask(client: MonitorClient) -> tuple[str, int]:
-        try:
-            return reading.read(client, arguments.job or client.newest_job())
-        except (KeyError, TypeError, AttributeError, IndexError):
-            raise client.not_a_monitor() from None
-
-    return print_result(COMMAND, arguments, ask)
+    return print_result(COMMAND, arguments, lambda client: reading.read(client, arguments.job or client.newest_job()))
 
 
 class Reading:
