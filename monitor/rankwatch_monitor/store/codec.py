@@ -106,7 +106,7 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     job.instrumented_before, job.stepped_before = body["spoke"], body["stepped"]
     job.incident_counts = {VerdictKind(kind): count for kind, count in body["incident_counts"].items()}
     job.standstills.extend(read(Standstill, each, own=True) for each in body["standstills"])
-    job.durations = ObservedDurations.of_json(row["learned"])
+    job.durations = read(ObservedDurations, row["learned"], own=True)
     job.ledger = Ledger.of_json(body["ledger"])
     if body["ended"]:
         job.ended = read(Ending, body["ended"])
