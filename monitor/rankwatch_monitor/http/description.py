@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -15,18 +17,28 @@ from rankwatch_monitor.core.views import responses
 
 
 def describe_fields(schemas: dict[str, dict[str, Any]]) -> None:
-    """Add the descriptions to schemas by name."""
-    classes = {
-        each.name: each for each in ast.parse(inspect.getsource(responses)).body if isinstance(each, ast.ClassDef)
-    }
-    for name, schema in schemas.items():
-        if name in classes:
-            for field, text in _fields(classes, name):
-                schema["properties"][field]["description"] = text
+    """Add the descriptions to schemas by name. Of a record all fields are sent, those with a default, too."""
+    shapes = {name: shape for name, shape in vars(responses).items() if name in schemas and isinstance(shape, type)}
+    classes = {module: _classes(module) for module in {shape.__module__ for shape in shapes.values()}}
+    for name, shape in shapes.items():
+        fields: dict[str, dict[str, Any]] = schemas[name].get("properties", {})
+        if is_dataclass(shape):
+            schemas[name]["required"] = list(fields)
+            for field in fields.values():
+                field.pop("default", None)
+        for each, text in _fields(classes[shape.__module__], name):
+            fields[each]["description"] = text.replace("None:", "null:")
+
+
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    body = ast.parse(inspect.getsource(sys.modules[module])).body
+    return {each.name: each for each in body if isinstance(each, ast.ClassDef)}
 
 
 def _fields(classes: dict[str, ast.ClassDef], name: str) -> Iterator[tuple[str, str]]:
     """Each documented field of a class and of those that it extends."""
+    if name not in classes:  # made by a call
+        return
     body = classes[name].body
     for base in classes[name].bases:
         if isinstance(base, ast.Name) and base.id in classes:

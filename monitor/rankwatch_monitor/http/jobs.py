@@ -25,7 +25,7 @@ from rankwatch_monitor.core.views import (
 )
 from rankwatch_monitor.core.views.named_hosts import named_hosts
 from rankwatch_monitor.http.auth import Grant, grant_of
-from rankwatch_monitor.http.unchanged import answer
+from rankwatch_monitor.http.unchanged import RecordsResponse, answer
 from rankwatch_monitor.publish.text import report, scores_report
 from rankwatch_monitor.service import flight_dumps as stored_dumps
 from rankwatch_monitor.service.monitor import Monitor
@@ -187,9 +187,9 @@ def score_routes(routes: APIRouter, monitor: Monitor) -> None:
         summary="The scores of each rank",
         response_model=responses.Scores,
     )
-    def scores(job_id: str, worst: RankCount = None) -> JSONResponse:
+    def scores(job_id: str, worst: RankCount = None) -> RecordsResponse:
         # A plain function, so FastAPI runs it on a thread: 100,000 ranks take most of a second.
-        return JSONResponse(rankings.score_table(monitor.job(job_id), monitor.clock.now(), worst))
+        return RecordsResponse(rankings.score_table(monitor.job(job_id), monitor.clock.now(), worst))
 
     @routes.get(
         "/jobs/{job_id}/scores/report",

@@ -16,6 +16,7 @@ from rankwatch.contract.enums import JobState
 from rankwatch.profiling.source import KINETO_CPU, NO_SOURCE
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
@@ -127,7 +128,7 @@ def snapshot(job: Job, now: float, activity: HostActivity | None = None) -> Snap
         worst=_worst(job, scores, performance.open_stragglers) if scores is not None else (),
         stragglers=tuple(s.to_json() for s in performance.stragglers[-KEPT:]),
         incidents=tuple(
-            incident_view.shown(job, each, now, activity)
+            plain(incident_view.shown(job, each, now, activity))
             | {f"{name}_s": seconds for name, seconds in phases.durations(job, each, now).items()}
             | {"total_s": downtime.total(job, each)}
             for each in job.incidents[-KEPT:]

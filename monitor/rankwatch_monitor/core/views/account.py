@@ -89,14 +89,14 @@ def _unsaved(job: Job) -> Iterator[str]:
     yield f"{which} no known save: check where the script saves{logged}"
 
 
-def unsaved_log(job: Job, now: float) -> rank_logs.Place | None:
+def unsaved_log(job: Job, now: float) -> responses.Place | None:
     """The log in which a save of the last steps of a finished job may stand; None: none is needed, or known."""
     needed = job_state(job, now)[0] is JobState.FINISHED and any(_unsaved(job))
     log = _first_log(job)
     return log if needed and log.command else None
 
 
-def _first_log(job: Job) -> rank_logs.Place:
+def _first_log(job: Job) -> responses.Place:
     return rank_logs.place_of_rank(job, 0, job.columns.hosts[0] if len(job.columns) else "")
 
 

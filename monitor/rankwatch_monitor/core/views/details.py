@@ -36,7 +36,7 @@ def of_job(job: Job, now: float, activity: HostActivity | None = None) -> respon
         "nodes": job_view.launchers(job, now),
         "vitals": vitals(job),
         "account": clauses(job, now),
-        "unsaved_log": None if (log := unsaved_log(job, now)) is None else copied(responses.Place, log),
+        "unsaved_log": unsaved_log(job, now),
         "sections": {
             name: {"finished": observed.count, "longest": observed.longest, "first": observed.first}
             for name, observed in sorted(job.durations.sections.items())

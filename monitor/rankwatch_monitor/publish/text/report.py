@@ -12,6 +12,7 @@ from rankwatch.cli.incident_report import incident_report
 from rankwatch.cli.status.render import goodput_lines, headline_lines, node_lines
 from rankwatch.cli.terminal import Terminal
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.views import details, job_view, responses
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.publish.text import scores_report
@@ -39,7 +40,7 @@ def text(job: Job, now: float, activity: HostActivity | None = None) -> str:
 
 def _headline(shown: responses.JobDetail, now: float) -> list[str]:
     lines, log = headline_lines(shown, _TERMINAL, now), shown["unsaved_log"]
-    return lines if log is None else [*lines, *run_lines(log["command"], log["host"], "  ")]
+    return lines if log is None else [*lines, *run_lines(log.command, log.host, "  ")]
 
 
 def _goodput(shown: responses.Goodput) -> list[str]:
@@ -55,8 +56,8 @@ def _incidents(job: Job, now: float, activity: HostActivity | None) -> list[str]
         return ["INCIDENTS none"]
     lines = [f"INCIDENTS {len(job.incidents)}, the newest first"]
     for incident in list(reversed(job.incidents))[:SHOWN_INCIDENTS]:
-        shown = {**details.of_incident(job, incident, now, activity), "advice": None}  # which the headline has
-        lines += ["", *incident_report(shown, _TERMINAL, now)]
+        shown = plain(details.of_incident(job, incident, now, activity))
+        lines += ["", *incident_report({**shown, "advice": None}, _TERMINAL, now)]  # which the headline has
     earlier = len(job.incidents) - SHOWN_INCIDENTS
     return lines + (["", f"and {earlier} before these: /api/v1/jobs/{job.id}/incidents"] if earlier > 0 else [])
 
