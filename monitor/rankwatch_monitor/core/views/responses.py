@@ -30,6 +30,8 @@ from rankwatch.contract.enums import (
 from rankwatch.contract.node_checks import CheckState
 from rankwatch_monitor.core import cause
 from rankwatch_monitor.core.incident_record import Ended, Phase, Timeline, Withheld, Witness
+from rankwatch_monitor.core.regression.attribution import PartChange
+from rankwatch_monitor.core.regression.explain import SlowSpan
 from rankwatch_monitor.core.slow_cause import Doubt
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 
@@ -1016,15 +1018,6 @@ class History(TypedDict):
     samples: list[HistorySample]
 
 
-class PartChange(TypedDict):
-    """Seconds of one part of the step before and after, and its share in the change."""
-
-    part: str
-    before: float
-    after: float
-    share: float
-
-
 class Contributor(TypedDict):
     """What takes another time than before."""
 
@@ -1050,18 +1043,6 @@ class Circumstance(TypedDict):
     sentence: str
     before: Any
     after: Any
-
-
-class SlowSpan(TypedDict):
-    """A rank that is or was slow in that time."""
-
-    rank: int
-    host: str
-    since: float
-    ended: float | None
-    step_before: float | None
-    cause: str
-    sentence: str
 
 
 class Compared(TypedDict):

@@ -591,7 +591,7 @@ export interface OperationView {
 
 /** A score over all ranks. */ export interface Overall { min: number; median: number; max: number; }
 
-/** Seconds of one part of the step before and after, and its share in the change. */
+/** Seconds of one part of the step before and after, and its share in the change of the step. */
 export interface PartChange { part: string; before: number; after: number; share: number; }
 
 /** The event `performance` of a job's stream. */ export interface Performance extends Scores {
@@ -804,12 +804,12 @@ export type SettingKind = "switch" | "choice" | "whole" | "number" | "share" | "
 /** How slow a rank is now. */
 export interface SlowNow { share: number | null; score: number | null; since: number; reason: string; cause: Cause; }
 
-/** A rank that is or was slow in that time. */ export interface SlowSpan {
+/** A rank that is or was slow in the time that is explained. */ export interface SlowSpan {
   rank: number;
   host: string;
   since: number;
   ended: number | null;
-  step_before: number | null;
+  /** Seconds of a step before it; null: not known. */ step_before: number | null;
   cause: string;
   sentence: string;
 }
