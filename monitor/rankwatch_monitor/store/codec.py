@@ -115,14 +115,10 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     if nodes is None:
         nodes = body.get("nodes", ())
     for stored in nodes:
-        registration = read(NodeRegistration, stored["registration"])
-        node = Node(registration, now, stored["attempt"], set(stored["ranks"]))
-        if stored["ended"]:
-            node.ended = read(ProcessEvent, stored["ended"])
-        node.role, node.role_reason = NodeRole(stored["role"]), stored["role_reason"]
-        node.former = array("i", stored["former"])
-        if lost := stored["lost"]:
-            node.lost = read(NodeLoss, lost)
+        kept = read(StoredLauncher, stored, own=True)
+        registration, former = kept.registration, array("i", kept.former)
+        seen = (kept.ended, kept.role, kept.role_reason, kept.lost)
+        node = Node(registration, now, kept.attempt, set(kept.ranks), *seen, former)
         job.nodes[registration.node] = node
         for rank in node.ranks:
             if rank < job.world_size:
