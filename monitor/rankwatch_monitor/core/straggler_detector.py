@@ -597,7 +597,8 @@ def _late_rank(job: Job, now: float) -> LateRank | None:
         doubt = Doubt.TURNS
     since = now - _windows_since(behind_TR[:, rank], len(behind_TR)) * performance.interval
     of, needed, share = len(behind_TR), policy.straggler_windows_needed, float(signal_TR[-1, rank])
-    return LateRank(rank, job.columns.hosts[rank], slow, needed, of, share, since, doubt)
+    suspected = slow > 1 and doubt in (Doubt.FEW_WINDOWS, Doubt.NOISE)
+    return LateRank(rank, job.columns.hosts[rank], slow, needed, of, share, since, doubt, suspected)
 
 
 def _continued(found: Finding, before: Finding | None, now: float) -> Finding:

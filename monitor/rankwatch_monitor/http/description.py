@@ -19,20 +19,21 @@ from rankwatch_monitor.core.views import responses
 def describe_fields(schemas: dict[str, dict[str, Any]]) -> None:
     """Add the descriptions to schemas by name. Of a record all fields are sent, those with a default, too."""
     shapes = {name: shape for name, shape in vars(responses).items() if name in schemas and isinstance(shape, type)}
-    classes = {module: _classes(module) for module in {shape.__module__ for shape in shapes.values()}}
+    modules = {shape.__module__ for shape in shapes.values() if is_dataclass(shape)} - {responses.__name__}
+    parsed = (
+        each
+        for module in [*sorted(modules), responses.__name__]
+        for each in ast.parse(inspect.getsource(sys.modules[module])).body
+    )
+    classes = {each.name: each for each in parsed if isinstance(each, ast.ClassDef)}
     for name, shape in shapes.items():
         fields: dict[str, dict[str, Any]] = schemas[name].get("properties", {})
         if is_dataclass(shape):
             schemas[name]["required"] = list(fields)
             for field in fields.values():
                 field.pop("default", None)
-        for each, text in _fields(classes[shape.__module__], name):
+        for each, text in _fields(classes, name):
             fields[each]["description"] = text.replace("None:", "null:")
-
-
-def _classes(module: str) -> dict[str, ast.ClassDef]:
-    body = ast.parse(inspect.getsource(sys.modules[module])).body
-    return {each.name: each for each in body if isinstance(each, ast.ClassDef)}
 
 
 def _fields(classes: dict[str, ast.ClassDef], name: str) -> Iterator[tuple[str, str]]:

@@ -173,7 +173,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> responses.Sc
         "stragglers": shown_stragglers(found),
         "finding": found_now[0],
         "findings": found_now,
-        "late": None if performance.late is None else copied(responses.Late, performance.late),
+        "late": performance.late,
         "throttled": _throttled(job, found),
         "cost_gpu_hours": performance.cost_gpu_hours,
         "cost_rate": cost_rate(found[0]) if found else "",

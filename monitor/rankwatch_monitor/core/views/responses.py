@@ -32,7 +32,7 @@ from rankwatch_monitor.core import cause
 from rankwatch_monitor.core.incident_record import Ended, Phase, Timeline, Withheld, Witness
 from rankwatch_monitor.core.regression.attribution import PartChange
 from rankwatch_monitor.core.regression.explain import SlowSpan
-from rankwatch_monitor.core.slow_cause import Doubt
+from rankwatch_monitor.core.slow_cause import LateRank
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 
 # Named types of the description.
@@ -811,24 +811,8 @@ class RankScores(TypedDict):
     sections: dict[str, dict[str, float | None]]
 
 
-class Late(TypedDict):
-    """A rank that the newest window shows late by more than matters, and that is not named yet."""
-
-    rank: int
-    host: str
-    slow: int
-    """Windows that show it so, of the last ``of``."""
-    needed: int
-    of: int
-    share: float
-    """As of the newest window."""
-    since: float
-    doubt: Doubt
-    suspected: bool
-    """Evidence grows: more than one window, and no other reason is known."""
-
-
-class StatedLate(Late):
+@dataclass(frozen=True, slots=True)
+class StatedLate(LateRank):
     """It with its sentence."""
 
     sentence: str
@@ -855,7 +839,7 @@ class Scores(TypedDict):
     """The verdict."""
     findings: list[Finding]
     """It, then all else that was found, by cost."""
-    late: Late | None
+    late: LateRank | None
     throttled: Throttle | None
     """What throttles the GPU of the costliest straggler; null: nothing."""
     cost_gpu_hours: float

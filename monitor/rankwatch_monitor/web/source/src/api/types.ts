@@ -365,14 +365,14 @@ export type JobState = "starting" | "running" | "suspected" | "slow" | "no step"
 /** The last incident about a host; `since`: when its trouble began. */
 export interface LastNamed { job: string; incident: string; opened_at: number; since: number; headline: string; }
 
-/** A rank that the newest window shows late by more than matters, and that is not named yet. */ export interface Late {
+/** A rank that the newest window shows late by more than matters, and that is not named yet. */ export interface LateRank {
   rank: number;
   host: string;
   /** Windows that show it so, of the last `of`. */ slow: number;
   needed: number;
   of: number;
   /** As of the newest window. */ share: number;
-  since: number;
+  /** Unix seconds at which the first of these windows began. */ since: number;
   doubt: Doubt;
   /** Evidence grows: more than one window, and no other reason is known. */ suspected: boolean;
 }
@@ -759,7 +759,7 @@ export interface SampleSlowest { rank: number; work: number; late: number; parts
   /** Open ones, the costliest first. */ stragglers: Straggler[];
   /** The verdict. */ finding: Finding;
   /** It, then all else that was found, by cost. */ findings: Finding[];
-  late: Late | null;
+  late: LateRank | null;
   /** What throttles the GPU of the costliest straggler; null: nothing. */ throttled: Throttle | null;
   cost_gpu_hours: number;
   /** What the costliest straggler costs by the hour, and of what; empty: not known. */ cost_rate: string;
@@ -839,7 +839,7 @@ export interface Sparklines { until: number; seconds: number; unknown: number; l
   note: string;
 }
 
-/** It with its sentence. */ export interface StatedLate extends Late { sentence: string; }
+/** It with its sentence. */ export interface StatedLate extends LateRank { sentence: string; }
 
 /** What to do; `command` is run on `host`, without one anywhere in the cluster. */ export interface Step {
   text: string;
