@@ -22,6 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from rankwatch_monitor.core.hang import limits as timeouts
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.ranks import _COUNTS, _FLOATS
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.ingest.body import Format, inflate
@@ -111,6 +112,7 @@ class Edge:
                 [incident.to_json() for incident in job.incidents],
                 job.dropped,
             ]
+            shown = plain(shown)
             json.dumps(shown, allow_nan=False, ensure_ascii=False).encode()
             assert all(math.isfinite(number) for number in _numbers(shown))
             job_view.rank_states(job, verdicts_of(job, now), now)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from rankwatch.contract.messages import DirectiveAck, Evidence, NodeObservation, NodeRegistration
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.http.launchers import LauncherMessages, ProcessEvents
 from rankwatch_monitor.ingest.limits import Limits
@@ -146,7 +147,7 @@ def check_what_is_shown(monitor: Monitor) -> None:
         job_view.launchers(job, now),
         job_view.goodput(job, now),
     ]
-    json.dumps(views, allow_nan=False, ensure_ascii=False).encode()
+    json.dumps(plain(views), allow_nan=False, ensure_ascii=False).encode()
     report.text(job, now).encode()
     exposition([job], Own(0, {}, 0.0, 0, 0), now)
 

@@ -29,6 +29,7 @@ from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.cause import Detection
 from rankwatch_monitor.core.incident_record import Incident, Phase, Timeline
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.views import downtime, phases, responses
 from rankwatch_monitor.core.views.stated import TONES
 from rankwatch_monitor.web import mount
@@ -498,8 +499,8 @@ def _timed(incident: dict[str, Any]) -> dict[str, Any]:
         words
         | incident
         | {
-            "phases": phases.to_json(job, record, time.time()),
-            "cost": cost._replace(seconds=cost.seconds + (lost or 0.0))._asdict(),
+            "phases": plain(phases.phases(job, record, time.time())),
+            "cost": {"seconds": cost.seconds + (lost or 0.0), "since": cost.since},
             "lost_steps_s": lost,
             "place": {key: value for key, value in STUCK[0].items() if key != "of_script"}
             | {"section": known["section"]},

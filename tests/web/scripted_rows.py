@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rankwatch.contract.enums import Action
-from rankwatch_monitor.core.views.advice.record import Advice, Order, Step
+from rankwatch_monitor.core.views.advice.record import Advice, Step
+from rankwatch_monitor.core.views.responses import Order
 
 
 def host_of(rank: int) -> str:

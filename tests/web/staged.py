@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 from monitor.core.scene import Scene
 from rankwatch_monitor.app import create_app
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.views import digest, job_view, node_view
 from rankwatch_monitor.http import stream
 from rankwatch_monitor.service.monitor import Monitor
@@ -35,9 +36,9 @@ def stage(script: Script, scenes: Sequence[Scene]) -> None:
         paths += [f"{below}/incidents/{each.id}" for each in job.incidents]
         script.jobs[job.id] = job_view.summary(job, now)
         script.ranks[job.id] = ["running"] * len(job.columns)
-        script.pictures[job.id] = [(kind, data) for _, kind, data in stream._events(job, now, None)]
+        script.pictures[job.id] = [(kind, plain(data)) for _, kind, data in stream._events(job, now, None)]
     script.answers = {path: client.get(ROOT + path).raise_for_status().json() for path in paths}
-    script.answers["/digest"] = digest.digest(jobs, now - 12 * 3600, now, now - 60, stored=True)
+    script.answers["/digest"] = plain(digest.digest(jobs, now - 12 * 3600, now, now - 60, stored=True))
 
 
 def scripted_places(script: Script) -> None:
@@ -49,6 +50,6 @@ def scripted_places(script: Script) -> None:
     now = scene.now
     script.answers |= {
         "/nodes": node_view.rows(node_view.glance([scene.job], now)),
-        "/nodes/node-0": node_view.one_node([scene.job], "host-1", now),
-        "/digest": digest.digest([scene.job], 0.0, now, now - 60, stored=True),
+        "/nodes/node-0": plain(node_view.one_node([scene.job], "host-1", now)),
+        "/digest": plain(digest.digest([scene.job], 0.0, now, now - 60, stored=True)),
     }

@@ -14,7 +14,7 @@ from monitor.core.scene import LOGS, Scene
 from monitor.core.views.test_node_verdict import crashed
 from rankwatch.contract.enums import Action, ProcessEventKind
 from rankwatch_monitor.core.incident_record import Phase
-from rankwatch_monitor.core.views.advice.record import Order
+from rankwatch_monitor.core.views.responses import Order
 from rankwatch_monitor.web import static_folder
 from support.browser import fits
 from support.waiting import wait_for

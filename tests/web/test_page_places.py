@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 from monitor.core.scene import Scene
 from rankwatch.contract.enums import Cause, ScoreReference
 from rankwatch_monitor.core.events import DeviceReading
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import node_view
 from rankwatch_monitor.core.views.host_activity import HostActivity
@@ -166,7 +167,7 @@ def test_what_to_do_on_a_node_names_job_and_process_and_fills_the_button_that_it
     now = hung[0].now
     jobs = [scene.job for scene in (*hung, again)]
     activity = HostActivity({job.id: job for job in jobs})
-    script.answers["/nodes/host-1"] = node_view.one_node(jobs, "host-1", now, activity)
+    script.answers["/nodes/host-1"] = plain(node_view.one_node(jobs, "host-1", now, activity))
     page.goto(f"{monitor_url}/#/nodes/host-1")
     expect(page.locator(".job-state")).to_have_text(re.compile("^suspect Ranks report in 3 of 3 jobs"))
     todo = page.get_by_role("region", name="What to do about this node")

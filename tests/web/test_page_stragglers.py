@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from rankwatch.contract.enums import Action
-from rankwatch_monitor.core.views.advice.record import Order
+from rankwatch_monitor.core.views.responses import Order
 from rankwatch_monitor.web import static_folder
 from support.browser import fits
 from support.waiting import wait_for

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from rankwatch.contract.enums import Action
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core.views.advice.record import Order
+from rankwatch_monitor.core.views.responses import Order
 from rankwatch_monitor.web import static_folder
 from support.browser import box_of, fits
 from web.scene_monitor import serving_scenes

@@ -25,6 +25,7 @@ from rankwatch.contract.diagnosis import (
     NodeReport,
     Obstacle,
     Profile,
+    RankProcess,
     SeenExit,
     SeenNccl,
     SeenRank,
@@ -87,7 +88,7 @@ MAX_LOCALS: Final = 4 << 20
 _EXIT_CODE: Final = 49
 """Position in :func:`.procfs.stat_fields` of the status that a zombie leaves to its parent."""
 _NO_PERMISSION: Final = ("permission denied", "not permitted", "root")
-_AS_FOUND: Final = {each.name for each in fields(Rank)} & ({each.name for each in fields(SeenRank)} - {"launcher_pid"})
+_AS_FOUND: Final = {each.name for each in fields(RankProcess)} - {"launcher_pid"}
 """What is known of a rank before the looks at it."""
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from rankwatch.contract import env
+from rankwatch.contract.diagnosis import RankProcess
 from rankwatch.contract.files import read_file
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs
@@ -58,21 +59,9 @@ _NUMBERS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
-    """One rank's process."""
+class Rank(RankProcess):
+    """One rank's process, as it was found."""
 
-    pid: int
-    job: str
-    rank: int
-    world_size: int = 0
-    local_rank: int = -1
-    local_world_size: int = 0
-    attempt: int = 0
-    max_restarts: int = -1
-    age: float = 0.0
-    launcher: str = ""
-    launcher_pid: int = 0
-    guessed: bool = False
     parent: int = 0
     torch: bool = False
     """It has loaded torch."""
@@ -84,10 +73,6 @@ class Rank:
     """Socket of torch's control plane, where the process may have one."""
     home: str = ""
     error_file: str = ""
-    user: int = -1
-    """Number of the process's user; -1: unknown."""
-    slurm_job: str = ""
-    """The Slurm job that it is part of."""
     devices: Mapping[str, str] = field(default_factory=dict)
     """The variables that choose its GPU."""
 

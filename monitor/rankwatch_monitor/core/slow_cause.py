@@ -37,7 +37,8 @@ class Doubt(StrEnum):
     """It takes no longer than before; its few peers have become faster."""
 
 
-class LateRank(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LateRank:
     """A rank that the newest window shows late by more than matters, and that is not named yet."""
 
     rank: int
@@ -51,11 +52,8 @@ class LateRank(NamedTuple):
     since: float
     """Unix seconds at which the first of these windows began."""
     doubt: Doubt
-
-    @property
-    def suspected(self) -> bool:
-        """Whether evidence grows: more than one window, and no other reason is known."""
-        return self.slow > 1 and self.doubt in (Doubt.FEW_WINDOWS, Doubt.NOISE)
+    suspected: bool
+    """Evidence grows: more than one window, and no other reason is known."""
 
 
 class HeavyStage(NamedTuple):

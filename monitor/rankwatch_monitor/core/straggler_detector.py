@@ -297,13 +297,7 @@ def lastingly_behind(job: Job) -> Bools:
     if policy.straggler_reference is ScoreReference.FASTEST or len(signal_TR) < LASTING or np.isnan(sigma):
         return none_R
     known_R = (~np.isnan(signal_TR)).sum(axis=0)
-    chance = lateness.needed_chance(
-        ranks=max(1, int(live_ranks(job.columns).sum())),
-        windows_a_day=DAY / job.performance.interval / LASTING,
-        needed=1,
-        of=1,
-        alarms_a_day=policy.straggler_alarms_per_day,
-    )
+    chance = _chance(job, LASTING)
     error_R = np.hypot(MEDIAN_ERROR * sigma / np.sqrt(np.maximum(known_R, 1)), lateness.spread(_surveyed(signal_TR)))
     limit_R = np.maximum(policy.straggler_slowdown, lateness.needed_sigmas(chance) * error_R)
     with np.errstate(invalid="ignore"):
@@ -311,6 +305,17 @@ def lastingly_behind(job: Job) -> Bools:
         recent_TR = job.performance.lost_TR[-policy.straggler_windows :]
         still_R: Bools = column_medians(recent_TR) > policy.straggler_slowdown
     return lasting_R & still_R
+
+
+def _chance(job: Job, windows: int) -> float:
+    """The chance at which so many windows together may show a healthy rank as slow."""
+    return lateness.needed_chance(
+        ranks=max(1, int(live_ranks(job.columns).sum())),
+        windows_a_day=DAY / job.performance.interval / windows,
+        needed=1,
+        of=1,
+        alarms_a_day=job.policy.straggler_alarms_per_day,
+    )
 
 
 def _in_a_row(job: Job) -> Bools:
@@ -329,13 +334,7 @@ def _in_a_row(job: Job) -> Bools:
     chosen = np.flatnonzero(recent_TR.sum(axis=0) >= RUN)
     if not len(chosen):
         return none_R
-    chance = lateness.needed_chance(
-        ranks=max(1, int(live_ranks(job.columns).sum())),
-        windows_a_day=DAY / job.performance.interval / RUN,
-        needed=1,
-        of=1,
-        alarms_a_day=policy.straggler_alarms_per_day,
-    )
+    chance = _chance(job, RUN)
     sigmas = lateness.needed_sigmas(chance) / np.sqrt(RUN)
     run_TXR = np.lib.stride_tricks.sliding_window_view(signal_TR[:, chosen], RUN, axis=0)
     recent = slice(-policy.straggler_windows_needed, None)
@@ -598,7 +597,8 @@ def _late_rank(job: Job, now: float) -> LateRank | None:
         doubt = Doubt.TURNS
     since = now - _windows_since(behind_TR[:, rank], len(behind_TR)) * performance.interval
     of, needed, share = len(behind_TR), policy.straggler_windows_needed, float(signal_TR[-1, rank])
-    return LateRank(rank, job.columns.hosts[rank], slow, needed, of, share, since, doubt)
+    suspected = slow > 1 and doubt in (Doubt.FEW_WINDOWS, Doubt.NOISE)
+    return LateRank(rank, job.columns.hosts[rank], slow, needed, of, share, since, doubt, suspected)
 
 
 def _continued(found: Finding, before: Finding | None, now: float) -> Finding:

@@ -5,42 +5,32 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable
-from typing import Annotated, Final, cast
+from typing import Annotated, Final
 
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from rankwatch_monitor.core.hang import limits
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.regression.sparkline import LARGEST, SECONDS, UNKNOWN, Sparkline
 from rankwatch_monitor.core.views import (
     communication,
-    crash_head,
+    details,
     digest,
     flight_dumps,
     incident_view,
     job_view,
     kernel_view,
-    nccl_answers,
-    rank_logs,
     rankings,
     responses,
 )
-from rankwatch_monitor.core.views.account import clauses, unsaved_log
-from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.named_hosts import named_hosts
-from rankwatch_monitor.core.views.stack_errors import stack_errors
-from rankwatch_monitor.core.views.vitals import vitals
 from rankwatch_monitor.http.auth import Grant, grant_of
-from rankwatch_monitor.http.unchanged import answer
+from rankwatch_monitor.http.unchanged import RecordsResponse, answer
 from rankwatch_monitor.publish.text import report, scores_report
 from rankwatch_monitor.service import flight_dumps as stored_dumps
 from rankwatch_monitor.service.monitor import Monitor
 
 DIGEST_SECONDS = 12 * 3600.0
-PROGRESS_SHOWN = 1024
-"""Positions within process groups in one response."""
 
 RANKS_AT_ONCE: Final = 4096
 """Ranks that are rendered in one turn of the loop, at most: 0.04 s of a job of 131,072."""
@@ -118,22 +108,7 @@ def job_routes(routes: APIRouter, monitor: Monitor) -> None:
 
     @routes.get("/jobs/{job_id}", summary="One job with its policy, limits and nodes")
     async def one_job(job_id: str) -> responses.JobDetail:
-        job, now = monitor.job(job_id), monitor.clock.now()
-        return {
-            **job_view.summary(job, now, monitor.host_activity),
-            "policy": job.policy.to_json(),
-            "timeouts": cast("list[responses.Timeout]", limits.table(job.policy, job.durations)),
-            "nodes": job_view.launchers(job, now),
-            "vitals": vitals(job),
-            "account": clauses(job, now),
-            "unsaved_log": None if (log := unsaved_log(job, now)) is None else copied(responses.Place, log),
-            "sections": {
-                name: {"finished": observed.count, "longest": observed.longest, "first": observed.first}
-                for name, observed in sorted(job.durations.sections.items())
-            },
-            "dropped": job.dropped,
-            "stale_reports": job.stale.count,
-        }
+        return details.of_job(monitor.job(job_id), monitor.clock.now(), monitor.host_activity)
 
     @routes.get("/jobs/{job_id}/ranks", summary="All ranks of a job", response_model=responses.Ranks)
     async def ranks(job_id: str) -> Response:
@@ -171,22 +146,7 @@ def job_routes(routes: APIRouter, monitor: Monitor) -> None:
         incident = monitor.incident(job_id, incident_id)
         if incident is None:
             raise HTTPException(404, f"job {job_id!r} has no incident {incident_id[:200]!r}")
-        job, now, activity = monitor.job(job_id), monitor.clock.now(), monitor.host_activity
-        advised = playbook.of_job(job, now, activity) if incident is job.open_incident else None
-        return {
-            **incident_view.shown(job, incident, now, activity),
-            "of_host": incident_view.of_host(job, incident, now, activity),
-            "advice": None if advised is None else advised.to_json(),
-            "crash": crash_head.head(incident),
-            "stack_groups": job_view.stack_groups(incident),
-            "stack_errors": stack_errors(job, incident),
-            **rank_logs.shown(job, incident),
-            "flight_dumps": flight_dumps.shown(job, incident),
-            "nccl": nccl_answers.shown(incident),
-            "collectives": [
-                copied(responses.GroupProgress, each) for each in incident.stacks.group_progress()[:PROGRESS_SHOWN]
-            ],
-        }
+        return details.of_incident(monitor.job(job_id), incident, monitor.clock.now(), monitor.host_activity)
 
     @routes.get(
         "/jobs/{job_id}/incidents/{incident_id}/flight-recorder",
@@ -227,9 +187,9 @@ def score_routes(routes: APIRouter, monitor: Monitor) -> None:
         summary="The scores of each rank",
         response_model=responses.Scores,
     )
-    def scores(job_id: str, worst: RankCount = None) -> JSONResponse:
+    def scores(job_id: str, worst: RankCount = None) -> RecordsResponse:
         # A plain function, so FastAPI runs it on a thread: 100,000 ranks take most of a second.
-        return JSONResponse(rankings.score_table(monitor.job(job_id), monitor.clock.now(), worst))
+        return RecordsResponse(rankings.score_table(monitor.job(job_id), monitor.clock.now(), worst))
 
     @routes.get(
         "/jobs/{job_id}/scores/report",

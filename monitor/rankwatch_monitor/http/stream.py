@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.views import incident_view, job_view, rankings, responses
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
@@ -151,7 +152,7 @@ async def _changes(
         except (UnknownJobError, HeldElsewhereError, RevokedError):
             return
         for key, event, data in events:
-            text = json.dumps(data)
+            text = json.dumps(data, default=plain)
             if last.get(key) != hash(text):
                 last[key] = hash(text)
                 yield _encoded(event, text)

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from rankwatch.contract.enums import JobState
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.plain import copied, plain
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.regression.explain import KnownSlow, explain
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.of_attempts import of_attempts
@@ -77,7 +77,7 @@ def why_routes(routes: APIRouter, monitor: Monitor) -> None:
             )
             explanation = found or explanation
         late = job.performance.late if at is None else None
-        stated = None if late is None else {**copied(responses.Late, late), "sentence": words.late(late)}
+        stated = None if late is None else {**plain(late), "sentence": words.late(late)}
         return cast("responses.Why", {**explanation.to_json(), "late": stated})
 
     @routes.get(

@@ -16,10 +16,11 @@ from rankwatch.contract.enums import JobState
 from rankwatch.profiling.source import KINETO_CPU, NO_SOURCE
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.scores import Scores
-from rankwatch_monitor.core.views import downtime, incident_view, job_view, phases
+from rankwatch_monitor.core.views import downtime, incident_view, job_view, phases, rankings
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import finding
 
@@ -127,7 +128,7 @@ def snapshot(job: Job, now: float, activity: HostActivity | None = None) -> Snap
         worst=_worst(job, scores, performance.open_stragglers) if scores is not None else (),
         stragglers=tuple(s.to_json() for s in performance.stragglers[-KEPT:]),
         incidents=tuple(
-            incident_view.shown(job, each, now, activity)
+            plain(incident_view.shown(job, each, now, activity))
             | {f"{name}_s": seconds for name, seconds in phases.durations(job, each, now).items()}
             | {"total_s": downtime.total(job, each)}
             for each in job.incidents[-KEPT:]
@@ -139,15 +140,9 @@ def snapshot(job: Job, now: float, activity: HostActivity | None = None) -> Snap
 
 
 def _spreads(scores: Scores) -> dict[str, Spread]:
-    columns = {
-        "gpu_relative": scores.gpu_relative_R,
-        "gpu_individual": scores.gpu_individual_R,
-        "gpu_robust": scores.gpu_robust_R,
-    }
+    columns = rankings.gpu_scores(scores)
     for s, name in enumerate(scores.sections[:SECTIONS]):
-        columns[f"section/{name}/relative"] = scores.section_relative_RS[:, s]
-        columns[f"section/{name}/individual"] = scores.section_individual_RS[:, s]
-        columns[f"section/{name}/robust"] = scores.section_robust_RS[:, s]
+        columns |= {f"section/{name}/{kind}": score_R for kind, score_R in rankings.section_scores(scores, s).items()}
     known = {name: values_R[~np.isnan(values_R)] for name, values_R in columns.items()}
     return {
         name: Spread(float(np.min(some)), float(np.median(some)), float(np.max(some)))

@@ -19,8 +19,7 @@ from rankwatch.cli.formatting import gpu_time
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Progress
 from rankwatch.contract.messages import Directive
-from rankwatch.contract.policy import Policy, parse_value
-from rankwatch.contract.schema import parse_section_timeouts
+from rankwatch.contract.policy import Policy, changes_of
 from rankwatch.contract.text import one_line
 from rankwatch_monitor.core.effects import Changed, Effect, Issue, Slowed
 from rankwatch_monitor.core.incident_record import Incident
@@ -213,15 +212,7 @@ def policy_changes(given: Sequence[str]) -> dict[str, Any]:
     Raises:
         ValueError: a name is not a setting, or its value is invalid.
     """
-    changes: dict[str, Any] = {}
-    for each in given:
-        name, mark, text = (part.strip() for part in each.partition("="))
-        if not mark:
-            raise ValueError(f"--policy is written NAME=VALUE, for example silence_timeout=30; {each!r} is not")
-        if name == "section_timeouts":
-            changes[name] = {**changes.get(name, {}), **parse_section_timeouts(text)}
-        else:
-            changes[name] = parse_value(text)
+    changes = changes_of(given)
     Policy().changed(changes)
     return changes
 

@@ -35,10 +35,10 @@ from typing import IO, Any, Final, Protocol, TypeGuard
 import zstandard
 
 from rankwatch.contract import text
-from rankwatch.contract.messages import Evidence, NodeObservation, NodeRegistration, ProcessEvent
+from rankwatch.contract.messages import Evidence, NodeObservation, NodeRegistration, ProcessEvent, read
 from rankwatch_monitor.core.events import Acknowledged, JobEvent, Order, PolicyChanged, RankReport
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.replay import event_codec
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.store import codec
 
 log = logging.getLogger("rankwatch")
@@ -103,7 +103,7 @@ class Entry:
         if self.began is not None:
             line["began"], line["open"] = self.began, list(self.open)
         if self.event is not None:
-            line[_KIND_OF[type(self.event)]] = event_codec.to_json(self.event)
+            line[_KIND_OF[type(self.event)]] = plain(self.event, sparse=True)
         if self.ticked is not None:
             line["ticked"] = self.ticked
         if self.lost:
@@ -414,7 +414,7 @@ def _read(line_data: Mapping[str, Any]) -> Entry:
     ticked = line_data.get("ticked")
     if ticked is not None and not _is_time(ticked):
         raise ValueError(f"ticked must be a time, not {ticked!r:.60}")
-    return Entry(at, job_id, event_codec.read(KINDS[kind], line_data[kind]), ticked=ticked)
+    return Entry(at, job_id, read(KINDS[kind], line_data[kind], own=True), ticked=ticked)
 
 
 def _is_time(value: object) -> TypeGuard[float]:

@@ -5,57 +5,22 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from pydantic import Field, TypeAdapter
-
-from rankwatch.contract.enums import (
-    Action,
-    NodeRole,
-    VerdictKind,
-)
-from rankwatch.contract.messages import (
-    Directive,
-    NodeRegistration,
-    ProcessEvent,
-    RankLog,
-    Wait,
-    read,
-)
+from rankwatch.contract.enums import NodeRole, VerdictKind
+from rankwatch.contract.messages import Directive, NodeRegistration, ProcessEvent, read
 from rankwatch.contract.policy import Policy
-from rankwatch_monitor.core.cause import Cause, Detection, Shown, Unnamed
 from rankwatch_monitor.core.goodput.ledger import Ledger
 from rankwatch_monitor.core.hang.observed_durations import ObservedDurations
 from rankwatch_monitor.core.hang.stacks import Stacks
-from rankwatch_monitor.core.hang.verdict import Culprit, causes_to_json
-from rankwatch_monitor.core.incident_record import (
-    Ended,
-    Incident,
-    NcclAnswer,
-    NodeChecked,
-    Phase,
-    RankError,
-    RankWait,
-    Standstill,
-    Timeline,
-    Withheld,
-)
+from rankwatch_monitor.core.hang.verdict import causes_to_json
+from rankwatch_monitor.core.incident_record import Incident, Standstill
 from rankwatch_monitor.core.job import Ending, Job, Node, NodeLoss, StopRequest, registration_to_json
 from rankwatch_monitor.core.plain import named, plain
 from rankwatch_monitor.core.rank_runs import MOST_RANKS, RankRuns
 
-_CAUSE: Final[TypeAdapter[Cause]] = TypeAdapter(Annotated[Cause, Field(discriminator="kind")])
 UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 """What decoding a row raises that something else has written."""
-_RECORDS: Final[Mapping[str, TypeAdapter[Any]]] = {
-    "why_none": TypeAdapter(Unnamed | None),
-    "found": TypeAdapter(Detection | None),
-    "shown": TypeAdapter(Shown | None),
-    "withheld": TypeAdapter(Withheld | None),
-    "ended": TypeAdapter(Ended | None),
-    "errors": TypeAdapter(tuple[RankError, ...]),
-}
-
 _PLAIN: Final = (
     *("name", "world_size", "attempt", "attempt_since", "restarts", "given_back", "launches", "restarting_attempt"),
     *("last_directive", "last_incident"),
@@ -140,9 +105,8 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     job.columns.grow(job.world_size)
     job.instrumented_before, job.stepped_before = body["spoke"], body["stepped"]
     job.incident_counts = {VerdictKind(kind): count for kind, count in body["incident_counts"].items()}
-    for each in body["standstills"]:
-        job.standstills.append(Standstill(**{**_known(Standstill, each), "ranks": tuple(each["ranks"])}))
-    job.durations = ObservedDurations.of_json(row["learned"])
+    job.standstills.extend(read(Standstill, each, own=True) for each in body["standstills"])
+    job.durations = read(ObservedDurations, row["learned"], own=True)
     job.ledger = Ledger.of_json(body["ledger"])
     if body["ended"]:
         job.ended = read(Ending, body["ended"])
@@ -151,14 +115,10 @@ def job_of(row: Mapping[str, Any], now: float, nodes: Sequence[Mapping[str, Any]
     if nodes is None:
         nodes = body.get("nodes", ())
     for stored in nodes:
-        registration = read(NodeRegistration, stored["registration"])
-        node = Node(registration, now, stored["attempt"], set(stored["ranks"]))
-        if stored["ended"]:
-            node.ended = read(ProcessEvent, stored["ended"])
-        node.role, node.role_reason = NodeRole(stored["role"]), stored["role_reason"]
-        node.former = array("i", stored["former"])
-        if lost := stored["lost"]:
-            node.lost = read(NodeLoss, lost)
+        kept = read(StoredLauncher, stored, own=True)
+        registration, former = kept.registration, array("i", kept.former)
+        seen = (kept.ended, kept.role, kept.role_reason, kept.lost)
+        node = Node(registration, now, kept.attempt, set(kept.ranks), *seen, former)
         job.nodes[registration.node] = node
         for rank in node.ranks:
             if rank < job.world_size:
@@ -188,7 +148,7 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
     body["stacks"], body["heard_nodes"] = stacks, nodes = incident.stacks.copy(), set(incident.heard_nodes)
 
     def encode() -> dict[str, Any]:
-        own = {"affected", "lost_peer", "culprits", "stacks", "heard_nodes", "dumps", "waits"}
+        own = {"affected", "lost_peer", "culprits", "stacks", "heard_nodes"}
         return {name: plain(value) for name, value in body.items() if name not in own} | {
             "affected": list(body["affected"]),
             "lost_peer": list(body["lost_peer"]),
@@ -198,8 +158,6 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
             ],
             "stacks": stacks.to_json(),
             "heard_nodes": sorted(nodes),
-            "dumps": {str(rank): size for rank, size in body["dumps"].items()},
-            "waits": [[each.rank, asdict(each.wait), *each[2:]] for each in body["waits"]],
         }
 
     return encode
@@ -207,31 +165,14 @@ def incident_body(incident: Incident) -> Callable[[], dict[str, Any]]:
 
 def incident_of(row: Mapping[str, Any]) -> Incident:
     """The incident of a row."""
-    body = dict(row["body"])
-    body["kind"], body["action"] = VerdictKind(body["kind"]), Action(body["action"])
-    body["phase"], body["timeline"] = Phase(body["phase"]), read(Timeline, body["timeline"])
-    culprits = (_known(Culprit, culprit) for culprit in body["culprits"])
-    body["culprits"] = tuple(Culprit(**{**each, "cause": _CAUSE.validate_python(each["cause"])}) for each in culprits)
-    for name, record in _RECORDS.items():
-        body[name] = record.validate_python(body[name])
-    body["affected"] = RankRuns(body["affected"])
-    for name in ("aborted", "refusals", "exclude"):
-        body[name] = tuple(body[name])
-    body["heard_nodes"] = set(body["heard_nodes"])
-    body["logs"] = tuple(read(RankLog, log) for log in body["logs"])
-    body["lost_peer"] = RankRuns(body["lost_peer"])
-    body["node_checks"] = tuple(read(NodeChecked, each) for each in body["node_checks"])
-    body["dumps"] = {int(rank): size for rank, size in body["dumps"].items()}
-    body["nccl"] = tuple(read(NcclAnswer, each) for each in body["nccl"])
-    body["waits"] = tuple(RankWait(rank, read(Wait, wait), *more) for rank, wait, *more in body["waits"])
-    body["stacks"] = Stacks.of_json(body["stacks"])
-    return Incident(**_known(Incident, body))
-
-
-def _known(shape: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a record in decoded JSON; a newer version may have stored more."""
-    names = shape._fields if issubclass(shape, tuple) else (each.name for each in fields(shape))
-    return {name: data[name] for name in names if name in data}
+    body = row["body"]
+    made = {
+        "affected": RankRuns(body["affected"]),
+        "lost_peer": RankRuns(body["lost_peer"]),
+        "heard_nodes": set(body["heard_nodes"]),
+        "stacks": Stacks.of_json(body["stacks"]),
+    }
+    return read(Incident, {**body, **made}, own=True)
 
 
 def directive_row(job_id: str, directive: Directive) -> dict[str, Any]:
@@ -241,5 +182,4 @@ def directive_row(job_id: str, directive: Directive) -> dict[str, Any]:
 
 def directive_of(row: Mapping[str, Any]) -> Directive:
     """The directive of a row."""
-    body = row["body"]
-    return read(Directive, body)
+    return read(Directive, row["body"])

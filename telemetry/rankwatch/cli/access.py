@@ -42,18 +42,15 @@ def token(argv: Sequence[str]) -> int:
             answer = client.read("/tokens")
         if arguments.json:
             return json.dumps(answer, indent=2) + "\n", 0
-        try:
-            if arguments.what == "create":
-                # To stderr, so that `rankwatch token create ... > FILE` writes nothing but the token.
-                sys.stderr.write("this is shown once; the monitor keeps only its hash\n")
-                if not re.fullmatch(r"[!-~]{1,200}", made := answer["token"]):
-                    raise client.not_a_monitor()
-                return f"{made}\n", 0
-            if arguments.what == "revoke":
-                return f"token {arguments.name!r} is revoked\n", 0
+        if arguments.what == "revoke":
+            return f"token {arguments.name!r} is revoked\n", 0
+        if arguments.what == "list":
             return _text(_tokens(answer["tokens"], terminal_of(sys.stdout))), 0
-        except (KeyError, TypeError):
-            raise client.not_a_monitor() from None
+        # To stderr, so that `rankwatch token create ... > FILE` writes nothing but the token.
+        sys.stderr.write("this is shown once; the monitor keeps only its hash\n")
+        if not re.fullmatch(r"[!-~]{1,200}", made := answer["token"]):
+            raise client.not_a_monitor()
+        return f"{made}\n", 0
 
     return print_result(TOKEN, arguments, ask)
 
@@ -64,14 +61,11 @@ def audit(argv: Sequence[str]) -> int:
 
     def ask(client: MonitorClient) -> tuple[str, int]:
         answer = client.read(f"/audit?limit={arguments.limit if arguments.job is None else KEPT}")
-        try:
-            entries = [each for each in answer["entries"] if arguments.job in (None, each["subject"])]
-            del entries[arguments.limit :]
-            if arguments.json:
-                return json.dumps({"entries": entries}, indent=2) + "\n", 0
-            return _text(_entries(entries, terminal_of(sys.stdout))), 0
-        except (KeyError, TypeError):
-            raise client.not_a_monitor() from None
+        entries = [each for each in answer["entries"] if arguments.job in (None, each["subject"])]
+        del entries[arguments.limit :]
+        if arguments.json:
+            return json.dumps({"entries": entries}, indent=2) + "\n", 0
+        return _text(_entries(entries, terminal_of(sys.stdout))), 0
 
     return print_result(AUDIT, arguments, ask)
 

@@ -19,7 +19,7 @@ from rankwatch.cli.formatting import count, printable
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Cell, Column, Terminal, is_terminal, terminal_of
 from rankwatch.contract.enums import Action
-from rankwatch.contract.policy import ACTION_MEANINGS, LOST_STEPS, SHARES, Policy, parse_value
+from rankwatch.contract.policy import ACTION_MEANINGS, LOST_STEPS, SHARES, Policy, changes_of
 from rankwatch.contract.text import operands
 from rankwatch.monitor_client import EXIT_WRONG, MonitorClient, MonitorError, path_of
 
@@ -54,11 +54,7 @@ def order(argv: Sequence[str]) -> int:
         answer = client.send("POST", f"{path_of(arguments.job)}/actions", content)
         if arguments.json:
             return json.dumps(answer, indent=2) + "\n", 0
-        try:
-            incident = answer["incident_id"]
-        except (KeyError, TypeError):
-            raise client.not_a_monitor() from None
-        command = f"rankwatch incidents {operands(arguments.job, str(incident))}"
+        command = f"rankwatch incidents {operands(arguments.job, str(answer['incident_id']))}"
         return f"ordered; '{printable(command)}' shows its progress\n", 0
 
     return print_result(ORDER, arguments, ask)
@@ -109,37 +105,6 @@ def lines(found: Mapping[str, Any], terminal: Terminal, only: frozenset[str] | N
     return made + (["", terminal.paint("* is not the default", "dim")] if changed else [])
 
 
-def changes_of(given: Sequence[str]) -> dict[str, Any]:
-    """Parse ``NAME=VALUE`` as changes of a policy, for sections ``section_timeouts=step=30,save=none``.
-
-    Raises:
-        ValueError: the syntax is wrong. The monitor validates names and values.
-    """
-    changes: dict[str, Any] = {}
-    for each in given:
-        name, mark, text = (part.strip() for part in each.partition("="))
-        if not mark or not name:
-            raise ValueError(f"invalid change {each!r}: give NAME=VALUE, for example silence_timeout=30")
-        if name == "section_timeouts":
-            changes[name] = {**changes.get(name, {}), **_sections(text)}
-        else:
-            changes[name] = parse_value(text)
-    return changes
-
-
-def _sections(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        section, mark, seconds = (word.strip() for word in part.rpartition("="))
-        if not mark or not section:
-            raise ValueError(
-                f"invalid section limit {part!r}: give section_timeouts=NAME=SECONDS,NAME=none, for example "
-                f"section_timeouts=step=30"
-            )
-        found[section] = parse_value(seconds)
-    return found
-
-
 def _shown(value: Any) -> str:
     if value is None:
         return "none"
@@ -153,12 +118,9 @@ def _shown(value: Any) -> str:
 def _confirmed(client: MonitorClient, arguments: argparse.Namespace) -> bool:
     """Ask for confirmation on the terminal."""
     job = client.read(path_of(arguments.job))
-    try:
-        step = "" if job["iteration"] is None else f", step {job['iteration']}"
-        effect = f"{arguments.action} {_EFFECTS[arguments.action]} all {count(job['world_size'], 'rank')}"
-        prompt = f"{effect} of job {arguments.job!r} ({job['state']}{step}). Do it? [y/N] "
-    except (KeyError, TypeError):
-        raise client.not_a_monitor() from None
+    step = "" if job["iteration"] is None else f", step {job['iteration']}"
+    effect = f"{arguments.action} {_EFFECTS[arguments.action]} all {count(job['world_size'], 'rank')}"
+    prompt = f"{effect} of job {arguments.job!r} ({job['state']}{step}). Do it? [y/N] "
     sys.stderr.write(printable(prompt))
     sys.stderr.flush()
     try:

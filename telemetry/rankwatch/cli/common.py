@@ -63,23 +63,33 @@ def print_result(
 ) -> int:
     """Print the text that ``fetch(client)`` returns, or the error; returns the exit code.
 
+    What ``fetch`` raises when an answer lacks something is the error that no monitor answered.
+
     ``stays``: a monitor that was started to read a record goes on until its page is left.
     """
     try:
         try:
             with past.asked(command, arguments, stays=stays) as client:
-                text, code = fetch(client)
+                text, code = _fetched(client, fetch)
         except MonitorError as error:
             if error.code != EXIT_AWAY or not past.ended_meanwhile(arguments):
                 raise
             with past.asked(command, arguments, stays=stays) as client:
-                text, code = fetch(client)
+                text, code = _fetched(client, fetch)
         print_text(text)
     except MonitorError as error:
         return print_error(command, error)
     except KeyboardInterrupt:  # also while waiting for the monitor: no traceback
         return EXIT_INTERRUPTED
     return code
+
+
+def _fetched(client: MonitorClient, fetch: Callable[[MonitorClient], tuple[str, int]]) -> tuple[str, int]:
+    """The text and the code; an answer without what each monitor's has is that of another program."""
+    try:
+        return fetch(client)
+    except (KeyError, TypeError, AttributeError, IndexError):
+        raise client.not_a_monitor() from None
 
 
 def print_error(command: str, error: MonitorError) -> int:

@@ -14,7 +14,8 @@ from urllib.parse import urlencode
 
 from rankwatch.cli.common import add_flags, print_result
 from rankwatch.cli.formatting import count, printable
-from rankwatch.cli.incidents import crash_lines, whole
+from rankwatch.cli.incident_report import crash_lines
+from rankwatch.cli.incidents import whole
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import terminal_of
 from rankwatch.contract.rank_output import LogGap
@@ -36,13 +37,7 @@ def logs(argv: Sequence[str]) -> int:
     arguments = parser(os.environ).parse_args(argv)
     reading = Reading(arguments)
 
-    def ask(client: MonitorClient) -> tuple[str, int]:
-        try:
-            return reading.read(client, arguments.job or client.newest_job())
-        except (KeyError, TypeError, AttributeError, IndexError):
-            raise client.not_a_monitor() from None
-
-    return print_result(COMMAND, arguments, ask)
+    return print_result(COMMAND, arguments, lambda client: reading.read(client, arguments.job or client.newest_job()))
 
 
 class Reading:

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.cli.formatting import fault, printable, refit, when
-from rankwatch.cli.incidents import log_report, whole
+from rankwatch.cli.incident_report import log_report
+from rankwatch.cli.incidents import whole
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.status.render import details_line, incident_lines, state_lines
 from rankwatch.cli.terminal import Terminal, terminal_of
@@ -33,20 +34,14 @@ def why(argv: Sequence[str]) -> int:
 
     def ask(client: MonitorClient, job: str) -> str:
         question = "" if arguments.at is None else f"?at={arguments.at:.3f}"
-        answer = client.read(f"{path_of(job)}/why{question}")
-        if not isinstance(answer, dict) or "sentence" not in answer:
-            raise client.not_a_monitor()
-        shown = client.read(path_of(job))
-        try:
-            incident = None if arguments.at is not None else stood_still(client, shown)
-            if arguments.json:
-                return json.dumps({**answer, "state": shown["state"], "incident": incident}, indent=2) + "\n"
-            terminal = terminal_of(sys.stdout)
-            lines = [] if arguments.at is not None else standing(shown, incident, terminal, client.now())
-            if arguments.at is None and not lines:
-                lines = slow_lines(shown, terminal, client.now())
-        except (KeyError, TypeError, AttributeError):
-            raise client.not_a_monitor() from None
+        answer, shown = client.read(f"{path_of(job)}/why{question}"), client.read(path_of(job))
+        incident = None if arguments.at is not None else stood_still(client, shown)
+        if arguments.json:
+            return json.dumps({**answer, "state": shown["state"], "incident": incident}, indent=2) + "\n"
+        terminal = terminal_of(sys.stdout)
+        lines = [] if arguments.at is not None else standing(shown, incident, terminal, client.now())
+        if arguments.at is None and not lines:
+            lines = slow_lines(shown, terminal, client.now())
         if lines and answer["kind"] == "unknown":
             return "".join(f"{line}\n" for line in lines)
         return "".join(f"{line}\n" for line in (*lines, *(["", "STEP TIMES"] if lines else []))) + text(

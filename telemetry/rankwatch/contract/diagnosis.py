@@ -104,15 +104,13 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenRank:
-    """One rank, after the last look at it."""
+class RankProcess:
+    """What is known of a rank's process without a look at what it does."""
 
+    pid: int
     job: str
     """The same for all ranks of a user's job: the run's id, or the address of its store."""
     rank: int
-    pid: int
-    stack: RankStack
-    """Of its main thread, with what several looks at its processes show."""
     world_size: int = 0
     """0: unknown."""
     local_rank: int = -1
@@ -125,18 +123,27 @@ class SeenRank:
     """Seconds since its process was started."""
     launcher: str = ""
     """The program that started it: ``torchrun``, ``srun``; empty: unknown."""
+    launcher_pid: int = 0
+    """Of :attr:`launcher`; 0: unknown."""
     guessed: bool = False
     """Nothing tells its number: ranks of this node are numbered in the order of their start."""
+    user: int = -1
+    """Number of the process's user: what another one calls by the same name is another job. -1: unknown."""
+    slurm_job: str = ""
+    """The Slurm job that it is part of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenRank(RankProcess):
+    """One rank, after the last look at it."""
+
+    stack: RankStack
+    """Of its main thread, with what several looks at its processes show."""
     threads: tuple[ThreadStack, ...] = ()
     log: RankLog | None = None
     """The end of its output, where that is a file."""
     gpu: Gpu | None = None
     profile: Profile | None = None
-    user: int = -1
-    """Number of the process's user: what another one calls by the same name is another job. -1: unknown."""
-    launcher_pid: int = 0
-    """Of :attr:`launcher`; 0: unknown."""
-    slurm_job: str = ""
     of_all: bool = False
     """It stands in a collective whose arguments name no process group: one of all ranks."""
     native: tuple[Frame, ...] = ()

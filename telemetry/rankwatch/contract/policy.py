@@ -7,7 +7,7 @@ The launcher's flags, the ``RANKWATCH_*`` environment variables, the policy API 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -264,3 +264,34 @@ def parse_value(text: str) -> bool | int | float | str | None:
         except ValueError:
             continue
     return text
+
+
+def changes_of(given: Sequence[str]) -> dict[str, Any]:
+    """Parse ``NAME=VALUE`` as changes of a policy, for sections ``section_timeouts=step=30,save=none``.
+
+    Raises:
+        ValueError: the syntax is wrong. The monitor validates names and values.
+    """
+    changes: dict[str, Any] = {}
+    for each in given:
+        name, mark, text = (part.strip() for part in each.partition("="))
+        if not mark or not name:
+            raise ValueError(f"invalid change {each!r}: give NAME=VALUE, for example silence_timeout=30")
+        if name == "section_timeouts":
+            changes[name] = {**changes.get(name, {}), **_sections(text)}
+        else:
+            changes[name] = parse_value(text)
+    return changes
+
+
+def _sections(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        section, mark, seconds = (word.strip() for word in part.rpartition("="))
+        if not mark or not section:
+            raise ValueError(
+                f"invalid section limit {part!r}: give section_timeouts=NAME=SECONDS,NAME=none, for example "
+                f"section_timeouts=step=30"
+            )
+        found[section] = parse_value(seconds)
+    return found

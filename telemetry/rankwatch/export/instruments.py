@@ -20,6 +20,10 @@ from rankwatch.recording.shared_slots import FIRST_STEP_AT, PHASE_SHUT_DOWN, Rea
 Values = Iterable[tuple[float | int, Mapping[str, str]]]
 
 
+def _from(newest: Callable[[], Any], values: Callable[[Any], Values]) -> Values:
+    return () if (source := newest()) is None else values(source)
+
+
 def _value(value: float | int | None) -> Values:
     return () if value is None else ((value, {}),)
 
@@ -144,14 +148,15 @@ class Instruments:
         self._maxima_update = MaximaUpdate()
         self._speed = Speed()
         self._scalars, self._logged = scalars, NOTHING
-        for metric, of_reading in FROM_SLOTS.items():
-            self._observe(meter, metric, functools.partial(self._from_reading, of_reading))
-        for metric, of_maxima in FROM_MAXIMA.items():
-            self._observe(meter, metric, functools.partial(self._from_maxima, of_maxima))
-        for metric, of_logged in FROM_LOGGED.items():
-            self._observe(meter, metric, functools.partial(self._from_logged, of_logged))
-        for metric, of_speed in FROM_SPEED.items():
-            self._observe(meter, metric, functools.partial(self._from_speed, of_speed))
+        sources: Sequence[tuple[Mapping[Metric, Callable[[Any], Values]], Callable[[], Any]]] = (
+            (FROM_SLOTS, lambda: self._reading),
+            (FROM_MAXIMA, lambda: self._maxima_update),
+            (FROM_LOGGED, lambda: self._logged),
+            (FROM_SPEED, lambda: self._speed),
+        )
+        for table, newest in sources:
+            for metric, values in table.items():
+                self._observe(meter, metric, functools.partial(_from, newest, values))
         self._observe(meter, semconv.TELEMETRY_DROPPED, self._dropped)
         duration = semconv.SECTION_DURATION
         self._duration = meter.create_histogram(duration.name, duration.unit, duration.meaning)
@@ -201,18 +206,6 @@ class Instruments:
             self._duration.record(run.duration_ns / 1e9, attributes[run.section])
         self._unrecorded.clear()
         self._histogram_recorded_at = now
-
-    def _from_reading(self, values: Callable[[Reading], Values]) -> Values:
-        return values(self._reading) if self._reading else ()
-
-    def _from_maxima(self, values: Callable[[MaximaUpdate], Values]) -> Values:
-        return values(self._maxima_update)
-
-    def _from_logged(self, values: Callable[[Logged], Values]) -> Values:
-        return values(self._logged)
-
-    def _from_speed(self, values: Callable[[Speed], Values]) -> Values:
-        return values(self._speed)
 
     def _dropped(self) -> Values:
         return [(count, {semconv.ATTR_REASON: reason}) for reason, count in dict(self._recorder.dropped).items()]

@@ -243,7 +243,7 @@ def test_a_name_of_a_job_that_fills_a_report_is_cut(proc: Proc) -> None:
 def test_what_is_missing_of_all_jobs_of_a_user_is_bounded() -> None:
     stack = RankStack(0, 1, "")
     claims = [
-        SeenRank(f"j{n}", 0, n, stack, local_rank=0, local_world_size=1000, launcher="torchrun", age=99.0, user=1)
+        SeenRank(n, f"j{n}", 0, stack=stack, local_rank=0, local_world_size=1000, launcher="torchrun", age=99.0, user=1)
         for n in range(20)
     ]
     other = replace(claims[0], user=2, local_world_size=8)

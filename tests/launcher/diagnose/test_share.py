@@ -19,8 +19,8 @@ def rank(number: int, user: int = 1, *, frames: tuple[Frame, ...] = FRAMES[:20])
     )
     profile = Profile(frames, ((Profiled(tuple(range(len(frames))), 200),),) * 3)
     threads = (ThreadStack("t", frames[:12]),)
-    return SeenRank("j", number, 100 + number, stack, 8, threads=threads, log=RankLog(number, "stderr", "h", "p"),
-                    profile=profile, user=user)  # fmt: skip
+    return SeenRank(100 + number, "j", number, 8, stack=stack, threads=threads, profile=profile, user=user,
+                    log=RankLog(number, "stderr", "h", "p"))  # fmt: skip
 
 
 def size(*parts: SeenRank | SeenExit) -> int:

@@ -13,9 +13,16 @@ from rankwatch.contract.messages import NodeRegistration
 from rankwatch_monitor.core import goodput_accounting
 from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.goodput.ledger import KEPT, Ledger
+from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.views.account import clauses
 
 STARTUP = 1.5
 """Seconds until the first step in every scene: it is completed half a second before the second tick."""
+
+
+def account(job: Job, now: float) -> list[str]:
+    """The clauses on how a job trains, or has trained."""
+    return [each["text"] for each in clauses(job, now)]
 
 
 class Accounted(Scene):

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from rankwatch.contract.enums import VerdictKind
+from rankwatch.contract.messages import read
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankIdentity, RankReport
@@ -140,8 +141,8 @@ def test_a_rank_that_reports_once_is_missed_as_soon_as_the_others_would_be(perio
 def test_signs_survive_the_store() -> None:
     durations = ObservedDurations()
     durations.add_sign(2.5)
-    kept = ObservedDurations.of_json(durations.to_json())
+    kept = read(ObservedDurations, durations.to_json(), own=True)
     assert kept.signs == durations.signs
     before = durations.to_json()
     del before["signs"]
-    assert ObservedDurations.of_json(before).signs.count == 0
+    assert read(ObservedDurations, before, own=True).signs.count == 0

@@ -7,13 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
+from monitor.core.accounted import account
 from rankwatch.contract.enums import Cause, JobState, StragglerVerdict
 from rankwatch_monitor.core.slow_cause import Doubt
 from rankwatch_monitor.core.straggler.describe import seconds
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.straggler_detector import NAMED
 from rankwatch_monitor.core.views import job_view, rankings
-from rankwatch_monitor.core.views.account import account
 from rankwatch_monitor.core.views.stated import stated
 from rankwatch_monitor.core.views.verdict import job_state
 from rankwatch_monitor.publish.text.scores_report import scores_text
@@ -102,9 +102,9 @@ def test_while_evidence_grows_the_verdict_is_suspected_and_nothing_contradicts_i
         job.run(1, slower(1, HOST, 0.3))
         late = job.performance.late
         found = rankings.score_table(job.job, job.now)["finding"]
-        seen.append((late and (late.rank, late.slow, late.of, late.doubt), found["verdict"]))
+        seen.append((late and (late.rank, late.slow, late.of, late.doubt), found.verdict))
         account_words = " ".join(account(job.job, job.now)) + " " + " ".join(scores_text(job.job, job.now).split())
-        assert ("at most" in account_words) is (late is None and found["verdict"] == "healthy")
+        assert ("at most" in account_words) is (late is None and found.verdict == "healthy")
     assert seen == [
         ((1, 1, 5, Doubt.FEW_WINDOWS), "healthy"),
         ((1, 2, 5, Doubt.FEW_WINDOWS), "suspected"),
@@ -204,8 +204,8 @@ def test_all_findings_are_published_with_their_shares() -> None:
     job = Ranks(64, stages=4).run(4).run(8, both)
     table = rankings.score_table(job.job, job.now)
     assert table["finding"] == table["findings"][0]
-    assert {each["verdict"] for each in table["findings"]} == {"worker", "stage"}
-    assert all(each["share"] > 0.05 for each in table["findings"])
+    assert {each.verdict for each in table["findings"]} == {"worker", "stage"}
+    assert all(each.share > 0.05 for each in table["findings"])
 
 
 def test_a_blip_names_no_rank() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 from typing import Any
 
 import httpx
@@ -14,6 +13,7 @@ import pytest
 from monitor.publish.scored import NOW, scored, straggler
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.http.stream import _events
 from rankwatch_monitor.service.monitor import Monitor
@@ -146,7 +146,7 @@ def test_an_unknown_job_is_a_404_with_words(path: str) -> None:
 
 
 def pictures(job: Job) -> dict[str, Any]:
-    return {event: json.loads(json.dumps(data)) for _, event, data in _events(job, NOW, HostActivity({job.id: job}))}
+    return {event: plain(data) for _, event, data in _events(job, NOW, HostActivity({job.id: job}))}
 
 
 def test_the_stream_reports_performance_with_one_byte_a_rank() -> None:

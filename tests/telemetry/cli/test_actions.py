@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rankwatch.cli import actions
-from rankwatch.cli.actions import ACTIONS, changes_of, lines, order, policy
+from rankwatch.cli.actions import ACTIONS, lines, order, policy
 from rankwatch.cli.terminal import Terminal
-from rankwatch.contract.policy import Policy
+from rankwatch.contract.policy import Policy, changes_of
 from rankwatch.monitor_client import MonitorClient
 from support.launcher import PlayedLauncher
 from support.monitor_fixtures import api as api

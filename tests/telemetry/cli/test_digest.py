@@ -11,6 +11,7 @@ from monitor.core.scene import Scene
 from rankwatch.cli.digest import digest, text
 from rankwatch.cli.formatting import when
 from rankwatch.cli.terminal import Terminal
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.views.digest import digest as made
 from support.launcher import PlayedLauncher
 from support.monitor_fixtures import api as api
@@ -38,7 +39,7 @@ def test_every_sentence_is_whole_at_80_columns() -> None:
     scene = Scene(4, hosts=2).run(20).hang(2).until_found()
     scene.run(30).hang(3)
     scene.until(lambda: len(scene.job.incidents) == 2).run(2)
-    found = made([scene.job], scene.now - 3600, scene.now, scene.now - 60, stored=True)
+    found = plain(made([scene.job], scene.now - 3600, scene.now, scene.now - 60, stored=True))
     lines = text(found, NARROW)
     assert max(map(len, lines)) <= 80
     shown = " ".join(" ".join(lines).split())

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from rankwatch.cli import incidents as module
 from rankwatch.cli.formatting import of_it_lost
-from rankwatch.cli.incidents import incident_report, incidents, table
+from rankwatch.cli.incident_report import collective_lines, incident_report
+from rankwatch.cli.incidents import incidents, table
 from rankwatch.cli.terminal import Terminal
 from support.launcher import AT_WORK, WAITING, PlayedLauncher
 from support.monitor_fixtures import api as api
@@ -147,7 +147,7 @@ def test_lines_fit_and_names_cannot_steer_the_terminal() -> None:
         ],
         "stack_errors": [{"rank": r, "error": "no right"} for r in range(3)],
     }
-    lines = table([row], Terminal(60)) + incident_report(row, Terminal(60))
+    lines = table([row], Terminal(60)) + incident_report(row, Terminal(60), 0.0)
     assert max(map(len, lines)) <= 60
     assert not any("\x1b" in line or "\x07" in line for line in lines)
     assert any("only suspected so far" in line for line in " ".join(lines).split("  "))
@@ -164,7 +164,7 @@ def test_collectives_are_sentences() -> None:
         "calls": ["all_reduce"],
     }
     fronts = [{**front, "enqueued": 65, "ranks": [0, 1, 3]}, {**front, "enqueued": 64, "ranks": [2]}]
-    assert module._collectives({"collectives": fronts}, Terminal(100))[2:] == [
+    assert collective_lines({"collectives": fronts}, Terminal(100))[2:] == [
         "  3 ranks (0-1, 3) wait in all_reduce number 65 of group default_pg",
         "  rank 2 has completed all_reduce number 64 of group default_pg and entered no other",
     ]

@@ -6,7 +6,6 @@ compile, load and warm caches, so they are kept apart. All values but the mean s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any, Final
@@ -149,20 +148,6 @@ class ObservedDurations:
         values = asdict(self)
         del values["version"]
         return values
-
-    @classmethod
-    def of_json(cls, values: Mapping[str, Any]) -> ObservedDurations:
-        """From the store."""
-        return cls(
-            sections={name: SectionDurations(**observed) for name, observed in values["sections"].items()},
-            steps=values.get("steps", 0),
-            step_seconds=values.get("step_seconds", 0.0),
-            idle_longest=values["idle_longest"],
-            ranks=values["ranks"],
-            resumed=values["resumed"],
-            signs=SectionDurations(**values.get("signs", {})),
-            loaded=LearnedTimeouts(**values["loaded"]),
-        )
 
     def _section(self, name: str) -> SectionDurations | None:
         section = self.sections.get(name)

@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, overload
 
 from rankwatch.contract.enums import ProcessState
-from rankwatch.contract.messages import TRACEBACK, Collective, Frame, RankStack
+from rankwatch.contract.messages import TRACEBACK, Collective, Frame, RankStack, read
 from rankwatch.contract.packages import package_of
 from rankwatch.contract.peers import waiting_call, waits_for_peers
 from rankwatch_monitor.core.cause import Site
@@ -435,8 +435,7 @@ def _progress_to_json(progress: GroupProgress) -> dict[str, Any]:
 
 
 def _progress_of_json(data: Mapping[str, Any]) -> GroupProgress:
-    known = {name: data[name] for name in GroupProgress._fields if name in data}
-    return GroupProgress(**{**known, "ranks": RankRuns.parse(data["ranks"]), "calls": tuple(data.get("calls", ()))})
+    return read(GroupProgress, {**data, "ranks": RankRuns.parse(data["ranks"])}, own=True)
 
 
 def _in_order(found: Iterable[GroupProgress]) -> list[GroupProgress]:

@@ -9,6 +9,7 @@ which hold several. One that gets nothing is another sight of the same seconds: 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import Cause
@@ -19,7 +20,8 @@ LEAST_SHARE: Final = 0.05
 """Least share of a contributor."""
 
 
-class PartChange(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PartChange:
     """Seconds of one part of the step before and after, and its share in the change of the step."""
 
     part: str

@@ -128,7 +128,8 @@ class KnownSlow(NamedTuple):
         return one and together and bool(self.gpu) and (change.code,) == self.throttling
 
 
-class SlowSpan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SlowSpan:
     """A rank that is or was slow in the time that is explained."""
 
     rank: int

@@ -19,13 +19,8 @@ from rankwatch_monitor.core.views.verdict import goodput, job_state, step
 from rankwatch_monitor.core.words.step_times import clock_time, than
 
 
-def account(job: Job, now: float) -> Sequence[str]:
-    """The clauses, at ``now`` (unix seconds); empty: the job is in trouble, has not begun, or did not finish."""
-    return [clause["text"] for clause in clauses(job, now)]
-
-
 def clauses(job: Job, now: float) -> list[responses.Clause]:
-    """They as the API has them."""
+    """The clauses, at ``now`` (unix seconds); empty: the job is in trouble, has not begun, or did not finish."""
     warnings = list(_unsaved(job)) if job_state(job, now)[0] is JobState.FINISHED else []
     shown = [(text, False) for text in _stated(job, now)] + [(text, True) for text in warnings]
     return [{"text": text, "warns": warns} for text, warns in shown]  # fmt: skip
@@ -94,14 +89,14 @@ def _unsaved(job: Job) -> Iterator[str]:
     yield f"{which} no known save: check where the script saves{logged}"
 
 
-def unsaved_log(job: Job, now: float) -> rank_logs.Place | None:
+def unsaved_log(job: Job, now: float) -> responses.Place | None:
     """The log in which a save of the last steps of a finished job may stand; None: none is needed, or known."""
     needed = job_state(job, now)[0] is JobState.FINISHED and any(_unsaved(job))
     log = _first_log(job)
     return log if needed and log.command else None
 
 
-def _first_log(job: Job) -> rank_logs.Place:
+def _first_log(job: Job) -> responses.Place:
     return rank_logs.place_of_rank(job, 0, job.columns.hosts[0] if len(job.columns) else "")
 
 

@@ -6,7 +6,7 @@ Only what the jobs still hold is in it; what that leaves out is stated in ``note
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final
 
 from rankwatch.cli.formatting import gpu_time
 from rankwatch.contract.enums import RESTARTS, Cause, JobState, VerdictKind
@@ -18,6 +18,7 @@ from rankwatch_monitor.core.views import downtime, responses, verdict
 from rankwatch_monitor.core.views.headline import headline
 from rankwatch_monitor.core.views.host_history import CULPRIT, About, about_by_host, counted, in_jobs, latest, tally
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host, standing_out
+from rankwatch_monitor.core.views.responses import DigestLink as Link
 
 LINKS: Final = 8
 """Links of one line; ``more`` counts the others."""
@@ -41,16 +42,6 @@ _SLOW_IN: Final = {
     Cause.UNEXPLAINED: "slow, cause unknown",
 }
 _OVER: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
-
-
-class Link(NamedTuple):
-    """Where a line leads: an incident, a job or a node; empty where it does not apply."""
-
-    text: str
-    job: str = ""
-    incident: str = ""
-    host: str = ""
-    at: float | None = None
 
 
 def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, stored: bool) -> responses.Digest:
@@ -207,7 +198,11 @@ def _stragglers(jobs: Sequence[Job], names: dict[str, str], since: float) -> lis
     tail = f", {still:,} still slow" if still else ", none of which is still slow"
     text = f"{_count(len(found), 'straggler')} appeared{tail}; cost {cost}."
     return [
-        _line("stragglers", text, [Link(_straggler(names[job.id], each), job.id, at=each.since) for job, each in found])
+        _line(
+            "stragglers",
+            text,
+            [Link(_straggler(names[job.id], each), job.id, at=each.since) for job, each in found],
+        )
     ]
 
 
@@ -323,7 +318,7 @@ def _line(kind: str, text: str, links: Sequence[Link]) -> responses.DigestLine:
     return {
         "kind": kind,
         "text": text,
-        "links": [cast("responses.DigestLink", link._asdict()) for link in links[:LINKS]],
+        "links": list(links[:LINKS]),
         "more": max(0, len(links) - LINKS),
     }
 

@@ -13,13 +13,12 @@ The first new step is part of it, so that of the lost steps those after it count
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.regression.outages import Outage, joined
 from rankwatch_monitor.core.views.job_verdict import steps_per_second
+from rankwatch_monitor.core.views.responses import Cost
 
 
 def began(incident: Incident) -> float:
@@ -53,15 +52,6 @@ def of_lost_steps(job: Job, incident: Incident) -> float | None:
     """Seconds of the steps that its restart threw away; None: there was no restart with a new step."""
     first_step = incident.timeline.first_step
     return None if first_step is None else job.ledger.lost_by(first_step)
-
-
-class Cost(NamedTuple):
-    """What an incident costs in time, for readers with a clock of their own."""
-
-    seconds: float
-    """That are settled."""
-    since: float | None
-    """Unix seconds since when it grows by the clock; None: it is final."""
 
 
 def cost(job: Job, incident: Incident, now: float) -> Cost:

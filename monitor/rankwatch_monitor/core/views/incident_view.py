@@ -11,7 +11,6 @@ from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.places import shared_place
-from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.views import downtime, headline, phases, responses
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
 from rankwatch_monitor.core.views.host_history import HostHistory
@@ -41,8 +40,8 @@ def shown(job: Job, incident: Incident, now: float, activity: HostActivity | Non
         **incident.to_json(),
         "lost_steps_s": downtime.of_lost_steps(job, incident),
         "place": place(incident),
-        "cost": copied(responses.Cost, downtime.cost(job, incident, now)),
-        "phases": phases.to_json(job, incident, now),
+        "cost": downtime.cost(job, incident, now),
+        "phases": phases.phases(job, incident, now),
         "label": label(incident),
         "headline": headline.headline(incident),
         "title": headline.title(incident),

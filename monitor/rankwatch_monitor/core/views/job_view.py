@@ -20,7 +20,6 @@ from rankwatch_monitor.core.hang.verdict import Common, Verdicts
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase, shown_check
 from rankwatch_monitor.core.job import Job, Node
-from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.ranks import EXITED, STOPPED, Floats, live_ranks
 from rankwatch_monitor.core.views import downtime, ended, goodput_note, phases, rankings, responses, verdict
 from rankwatch_monitor.core.views.host_activity import HostActivity
@@ -277,8 +276,8 @@ def goodput(job: Job, now: float) -> responses.Goodput:
                 "id": each.id,
                 "kind": each.kind,
                 "opened_at": each.opened_at,
-                "phases": phases.to_json(job, each, now),
-                "cost": copied(responses.Cost, downtime.cost(job, each, now)),
+                "phases": phases.phases(job, each, now),
+                "cost": downtime.cost(job, each, now),
                 "lost_steps_s": downtime.of_lost_steps(job, each),
                 "steps_lost": each.steps_lost,
                 "outcome": each.outcome,

@@ -13,7 +13,7 @@ from rankwatch.contract.enums import KernelSource, Part
 from rankwatch.profiling.source import NO_SOURCE
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.ranks import Floats
-from rankwatch_monitor.core.regression.sample import PARTS
+from rankwatch_monitor.core.regression.sample import PARTS, rounded
 from rankwatch_monitor.core.straggler.kernel_trends import Kernel
 from rankwatch_monitor.core.views.rankings import host_of
 
@@ -123,7 +123,7 @@ def _medians(job: Job, rank: int | None) -> dict[str, float]:
     if rank is None or rank >= len(table["median"]):
         return {}
     known = zip(table.names, table["median"][rank].tolist(), strict=True)
-    return {name: _figure(seconds) for name, seconds in known if math.isfinite(seconds)}
+    return {name: rounded(seconds) for name, seconds in known if math.isfinite(seconds)}
 
 
 def _kernel(job: Job, kernel: Kernel, straggler: float | None) -> KernelView:
@@ -134,17 +134,17 @@ def _kernel(job: Job, kernel: Kernel, straggler: float | None) -> KernelView:
         name=kernel.name,
         share=round(kernel.share, 4),
         ranks=kernel.ranks,
-        median=_figure(kernel.median),
-        tail=_figure(kernel.tail) if math.isfinite(kernel.tail) else None,
-        fastest=_figure(kernel.fastest),
+        median=rounded(kernel.median),
+        tail=rounded(kernel.tail) if math.isfinite(kernel.tail) else None,
+        fastest=rounded(kernel.fastest),
         slowest_rank=kernel.slowest_rank,
         slowest_host=host_of(job, kernel.slowest_rank),
-        slowest=_figure(kernel.slowest),
+        slowest=rounded(kernel.slowest),
         relative=round(kernel.fastest / kernel.slowest, 4) if kernel.ranks > 1 and kernel.slowest else None,
         change=None if change is None else round(change.ratio, 3),
         slower_since=None if change is None else change.since,
-        trend=[None if value is None else _figure(value) for value in trends.trend(kernel.name)],
-        slowest_trend=[None if point is None else _figure(point.seconds) for point in slowest],
+        trend=[None if value is None else rounded(value) for value in trends.trend(kernel.name)],
+        slowest_trend=[None if point is None else rounded(point.seconds) for point in slowest],
         slowest_ranks=[None if point is None else point.rank for point in slowest],
         uneven_since=trends.uneven_since(kernel),
         straggler=straggler,
@@ -154,7 +154,7 @@ def _kernel(job: Job, kernel: Kernel, straggler: float | None) -> KernelView:
 def _middle(seconds_R: Floats) -> float | None:
     """The median of what is known."""
     known_R = seconds_R[np.isfinite(seconds_R)]
-    return _figure(float(np.median(known_R))) if len(known_R) else None
+    return rounded(float(np.median(known_R))) if len(known_R) else None
 
 
 def _sources(job: Job) -> list[SourceView]:
@@ -181,8 +181,3 @@ def _absence(job: Job) -> str:
         "No rank has reported kernel timings yet. They come with the windows of steps, about every 10 s, of ranks that "
         "use rankwatch.step() and torch, unless kernel_timings is off."
     )
-
-
-def _figure(seconds: float) -> float:
-    """Four digits."""
-    return float(f"{seconds:.4g}")

@@ -24,6 +24,7 @@ from rankwatch_monitor.core.views.gpu_faults import pointer
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.host_history import CULPRIT, SUSPECT, WINDOW, About, HostHistory, in_jobs
 from rankwatch_monitor.core.views.node_gpus import Gpu, standing_out
+from rankwatch_monitor.core.views.responses import HostTodo
 
 OFTEN: Final = 2
 """Jobs in which a host is named, from which on it is suspicious."""
@@ -68,20 +69,6 @@ class Presence(NamedTuple):
             lead = f"No rank reports in {'its job' if self.jobs == 1 else f'any of {self.jobs} jobs'}"
             lead += ", a launcher does, so the node is up" if self.up else ""
         return f"{'; '.join(filter(None, (lead, silent, restarting, lost)))}."
-
-
-class HostTodo(NamedTuple):
-    """What a person should do about a host."""
-
-    text: str
-    here: tuple[str, ...] = ()
-    """Commands for the host itself."""
-    anywhere: tuple[str, ...] = ()
-    """Commands for any machine of the cluster."""
-    drain: tuple[str, ...] = ()
-    """There as well: the command that keeps further jobs from the host; empty: its scheduler is not known."""
-    process: str = ""
-    """The processes of a job that the last of the host's commands is about, ``rank 13 of gpt-7``; empty: none."""
 
 
 def naming(about: Iterable[About]) -> list[Incident]:

@@ -158,7 +158,7 @@ def one_node(
         "verdict": node_verdict.verdict(host, parts, about, gpus, history),
         "state": node_verdict.state(parts, about, gpus, history),
         "presence": node_verdict.presence(parts).sentence,
-        "todo": None if todo is None else copied(responses.HostTodo, todo),
+        "todo": todo,
         "commands": [] if todo is None else [*todo.here, *todo.anywhere, *todo.drain],
         "of_jobs": node_verdict.of_jobs(jobs, host, about, now, activity),
         "jobs": sorted(parts, key=lambda part: _urgency(part, now)),

@@ -18,14 +18,14 @@ changes afterwards: stacks that are taken of a suspicion belong to its confirmat
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, cast
+from typing import Final
 
 from rankwatch.contract.enums import RESTARTS
 from rankwatch_monitor.core.incident.lifecycle import STOPS
-from rankwatch_monitor.core.incident_record import Incident
-from rankwatch_monitor.core.incident_record import Phase as Stage
+from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.views import downtime, responses
+from rankwatch_monitor.core.views import downtime
+from rankwatch_monitor.core.views.responses import PhaseRow
 
 NAMES: Final = ("detect", "confirm", "capture", "restart", "stop", "recover", "unresolved")
 """In the order in which they follow each other."""
@@ -33,40 +33,21 @@ AT_ONCE: Final = 0.0005
 """Seconds below which a phase that is over is left out."""
 
 
-class Phase(NamedTuple):
-    """One phase; unix seconds."""
-
-    name: str
-    begin: float
-    end: float | None
-    """None: it goes on."""
-    mark: str
-    """What ends it: the field of the timeline, else ``closed``, ``given_up``, ``stopped``, ``last_heard``, or the state
-    in which the job ended."""
-    limit: float | None = None
-    """Seconds of the detection in which a limit was waited for."""
-
-
-def phases(job: Job, incident: Incident, now: float) -> list[Phase]:
+def phases(job: Job, incident: Incident, now: float) -> list[PhaseRow]:
     """The phases of an incident that were reached, without those that took no time.
 
     Marks come from the clocks of several machines: one before its predecessor counts as simultaneous.
     """
     begin, until = downtime.began(incident), downtime.known_until(job, incident, now)
-    found: list[Phase] = []
+    found: list[PhaseRow] = []
     for name, mark, at in _marks(incident):
         end = max(begin, at if until is None else min(at, until))
-        found.append(Phase(name, begin, end, mark, _limit(incident, end - begin) if name == "detect" else None))
+        found.append(PhaseRow(name, begin, end, mark, _limit(incident, end - begin) if name == "detect" else None))
         begin = end
     if downtime.over(incident) is None or (incident.timeline.first_step is None and until is not None):
         name, mark = _last(job, incident, goes_on=until is None)
-        found.append(Phase(name, begin, None if until is None else max(begin, until), mark))
+        found.append(PhaseRow(name, begin, None if until is None else max(begin, until), mark))
     return [each for each in found if each.end is None or each.end - each.begin >= AT_ONCE]
-
-
-def to_json(job: Job, incident: Incident, now: float) -> list[responses.PhaseRow]:
-    """The phases for the API."""
-    return [cast("responses.PhaseRow", each._asdict()) for each in phases(job, incident, now)]
 
 
 def durations(job: Job, incident: Incident, now: float) -> dict[str, float | None]:
@@ -105,10 +86,10 @@ def _last(job: Job, incident: Incident, *, goes_on: bool) -> tuple[str, str]:
     restarts = incident.action in RESTARTS
     if incident.open:
         name = {
-            Stage.CAPTURING: "capture" if incident.confirmed else "confirm",
-            Stage.CONFIRMING: "confirm",
-            Stage.ACTING: "restart" if restarts else "stop",
-            Stage.RECOVERING: "recover",
+            Phase.CAPTURING: "capture" if incident.confirmed else "confirm",
+            Phase.CONFIRMING: "confirm",
+            Phase.ACTING: "restart" if restarts else "stop",
+            Phase.RECOVERING: "recover",
         }.get(incident.phase, "unresolved" if incident.confirmed else "confirm")
         if not goes_on:
             return name, "last_heard" if job.ended is None else str(job.ended.state)

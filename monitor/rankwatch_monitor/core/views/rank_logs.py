@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Final
 
 from rankwatch.cli.formatting import capital
 from rankwatch.contract.enums import CulpritClass
 from rankwatch.contract.messages import KEPT_OUTPUT, LOGGED_RANKS, LOGS_UNSENT, RankLog
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.plain import copied
-from rankwatch_monitor.core.views import host_commands, responses
+from rankwatch_monitor.core.views import host_commands
+from rankwatch_monitor.core.views.responses import Logs, Place, ShownLog
 
 KEEP_THEM: Final = "launch with --log-dir DIR --tee 3 to keep the output of each rank in a file"
 UNSENT: Final = "its launcher was started with --no-send-logs"
@@ -25,34 +26,7 @@ _MARKED: Final = re.compile(r"\[rank(?P<rank>\d+)\]: ?(?P<line>.*)")
 """A line of a traceback, as torch marks it."""
 
 
-class Place(NamedTuple):
-    """Where a whole log is: what shows it, on ``host`` or, without one, anywhere in the cluster; empty: unknown."""
-
-    command: str = ""
-    host: str = ""
-    note: str = ""
-    """What to know before the log is read, in a sentence; empty: nothing."""
-    newest: bool = False
-    """The run is not known: the command shows the newest in its folder."""
-
-
-class ShownLog(NamedTuple):
-    """One log of a failed rank, or that there is none."""
-
-    rank: int
-    host: str
-    stream: str
-    """``stderr`` or ``stdout``; empty: nothing was received."""
-    path: str
-    lines: tuple[str, ...]
-    title: str
-    """``Log of rank 1``, ``Log of all ranks``, on its host."""
-    text: str
-    """What the lines are, or why there are none, in one sentence."""
-    place: Place
-
-
-def shown(job: Job, incident: Incident) -> responses.Logs:
+def shown(job: Job, incident: Incident) -> Logs:
     """What an incident shows of logs: those of ranks that failed, and where the ranks log that run now."""
     first = next((node.registration.host for node in job.nodes.values() if node.ranks), "")
     culprit = incident.culprits[0] if incident.culprits else None
@@ -60,8 +34,7 @@ def shown(job: Job, incident: Incident) -> responses.Logs:
         now = place_on(job, first if culprit is None else culprit.host)
     else:
         now = place_of_rank(job, culprit.rank, culprit.host)
-    logs = [copied(responses.ShownLog, log) for log in of_incident(job, incident)]
-    return {"logs": logs, "log_place": copied(responses.Place, now)}
+    return {"logs": of_incident(job, incident), "log_place": now}
 
 
 def of_incident(job: Job, incident: Incident) -> list[ShownLog]:
@@ -86,7 +59,8 @@ def _parted(log: RankLog, attempt: int) -> list[ShownLog]:
     others = [rank for rank in by_rank if rank != log.rank][:1]
     ranks = [log.rank, *others] if log.rank in by_rank else []
     parts = [
-        whole._replace(
+        replace(
+            whole,
             rank=rank,
             lines=tuple(by_rank[rank]),
             title=f"Log of rank {rank}",

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple, assert_never
 from rankwatch.contract.rank_output import ANSWER_SECONDS, MOST_RANKS, LogAnswer, LogGap, cursor, key
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
-from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.views import rank_logs, responses
 
 MOST_LAUNCHERS: Final = 64
@@ -96,7 +95,7 @@ def output(
         "ended": job.ended is not None or job.of_record,
         "logs": [logs[name] for name in sorted(logs, key=lambda name: (logs[name]["rank"], name))],
         "gaps": [_gap(job, attempt, rank, *gap) for rank, gap in missing.items()],
-        "recorded": [copied(responses.ShownLog, log) for log in recorded if log.rank in missing],
+        "recorded": [log for log in recorded if log.rank in missing],
         "left_out": asked.left_out,
         "after": cursor(positions),
     }
@@ -110,7 +109,7 @@ def _gap(job: Job, attempt: int, rank: int, gap: LogGap, host: str, path: str) -
         "gap": gap.value,
         "path": path,
         "text": _words(gap, host, path, job.attempt != attempt),
-        "place": copied(responses.Place, place),
+        "place": place,
     }
 
 

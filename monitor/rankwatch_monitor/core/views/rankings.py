@@ -17,7 +17,7 @@ from rankwatch.contract.enums import ScoreReference, StragglerVerdict
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.ranks import Floats
-from rankwatch_monitor.core.straggler.findings import Straggler, cost_rate
+from rankwatch_monitor.core.straggler.findings import Finding, Straggler, cost_rate
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import responses
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
@@ -141,15 +141,14 @@ def host_of(job: Job, rank: int) -> str:
 # JSON -----------------------------------------------------------------------------------------------------------------
 
 
-def _findings(job: Job, now: float) -> list[responses.Finding]:
+def _findings(job: Job, now: float) -> list[Finding]:
     """The verdict, then all else that was found, by cost; of a healthy job how far it is from having a straggler."""
     found = finding(job, now)
     trains = job.ended is None and job.open_incident is None and not job.performance.open_stragglers
     if found.verdict is StragglerVerdict.HEALTHY and trains and (waits := longest_wait(job)):
         found = replace(found, reason=f"No straggler: {waits}.")
     ranked = job.performance.findings
-    shown = [found, *ranked[1:]] if ranked[:1] == (found,) else [found]
-    return [copied(responses.Finding, each) for each in shown]
+    return [found, *ranked[1:]] if ranked[:1] == (found,) else [found]
 
 
 def _throttled(job: Job, slow: Sequence[Straggler]) -> responses.Throttle | None:
@@ -174,7 +173,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> responses.Sc
         "stragglers": shown_stragglers(found),
         "finding": found_now[0],
         "findings": found_now,
-        "late": None if performance.late is None else copied(responses.Late, performance.late),
+        "late": performance.late,
         "throttled": _throttled(job, found),
         "cost_gpu_hours": performance.cost_gpu_hours,
         "cost_rate": cost_rate(found[0]) if found else "",
@@ -241,9 +240,9 @@ def stragglers(job: Job) -> list[Straggler]:
     return performance.open_stragglers + ended
 
 
-def shown_stragglers(found: Iterable[Straggler]) -> list[responses.Straggler]:
+def shown_stragglers(found: Iterable[Straggler]) -> list[Straggler]:
     """They as the API has them."""
-    return [{**copied(responses.Straggler, each), "share": each.stated_share} for each in found]
+    return [replace(each, share=each.stated_share) for each in found]
 
 
 def live_view(job: Job, now: float, activity: HostActivity | None = None) -> responses.Live | None:

@@ -1,11 +1,13 @@
 """Types of the API's responses. The OpenAPI description and the page's ``types.ts`` are made from them.
 
-Views return them, so that mypy checks every field. Times are unix seconds, ages and durations are seconds; null: not
-known, where nothing else is stated. ``python scripts/reference.py`` writes ``types.ts``.
+Views return them, so that mypy checks every field; the dataclasses among them are records that views compute with.
+Times are unix seconds, ages and durations are seconds; null: not known, where nothing else is stated.
+``python scripts/reference.py`` writes ``types.ts``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, NotRequired
 
 # Of the standard library's ones pydantic takes those of Python 3.12 and later only.
@@ -27,8 +29,11 @@ from rankwatch.contract.enums import (
 )
 from rankwatch.contract.node_checks import CheckState
 from rankwatch_monitor.core import cause
-from rankwatch_monitor.core.incident_record import Ended, Phase, Withheld, Witness
-from rankwatch_monitor.core.slow_cause import Doubt
+from rankwatch_monitor.core.incident_record import Ended, Phase, Timeline, Withheld, Witness
+from rankwatch_monitor.core.regression.attribution import PartChange
+from rankwatch_monitor.core.regression.explain import SlowSpan
+from rankwatch_monitor.core.slow_cause import LateRank
+from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 
 # Named types of the description.
 Dimension = TypeAliasType("Dimension", Literal["data", "tensor", "pipeline", "expert"])
@@ -54,14 +59,16 @@ class Step(TypedDict):
     """The rank whose log it reads; null: it reads no log."""
 
 
-class Order(TypedDict):
-    """An order that may be given now, with the words of its button."""
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order that a person may give now, with the words of its button."""
 
     action: Action
     words: str
-    ranks: list[int]
+    ranks: tuple[int, ...] = ()
     """Their nodes are left out."""
-    hosts: list[str]
+    hosts: tuple[str, ...] = ()
+    """The same nodes, as far as they are known."""
 
 
 class Advice(TypedDict):
@@ -98,14 +105,15 @@ class Advice(TypedDict):
     """Page and section of the manual."""
 
 
-class Place(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Place:
     """Where a log is: what shows it, on ``host`` or anywhere in the cluster; empty: not known."""
 
-    command: str
-    host: str
-    note: str
-    """What to know before it is read."""
-    newest: bool
+    command: str = ""
+    host: str = ""
+    note: str = ""
+    """What to know before it is read, in a sentence; empty: nothing."""
+    newest: bool = False
     """The run is not known: the command shows the newest in its folder."""
 
 
@@ -413,17 +421,22 @@ class Window(TypedDict):
     ratio: float | None
 
 
-class PhaseRow(TypedDict):
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
     """A phase of an incident; ``end``: null while it goes on."""
 
     name: str
     begin: float
     end: float | None
     mark: str
-    limit: float | None
+    """What ends it: the field of the timeline, else ``closed``, ``given_up``, ``stopped``, ``last_heard``, or the state
+    in which the job ended."""
+    limit: float | None = None
+    """Seconds of the detection in which a limit was waited for."""
 
 
-class Cost(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Cost:
     """Seconds that an incident costs; ``since``: it grows by the clock, null: it is final."""
 
     seconds: float
@@ -473,17 +486,6 @@ class RankWait(TypedDict):
     seconds: float | None
     """Until it ends, where that is known."""
     through: str
-
-
-class Timeline(TypedDict):
-    """When each transition happened; null: not yet, or never."""
-
-    since: float | None
-    detected: float | None
-    decided: float | None
-    captured: float | None
-    restarted: float | None
-    first_step: float | None
 
 
 class IncidentPlace(TypedDict):
@@ -631,16 +633,18 @@ class StackError(TypedDict):
     process_state: str
 
 
-class ShownLog(TypedDict):
-    """The end of a log of a rank that failed."""
+@dataclass(frozen=True, slots=True)
+class ShownLog:
+    """The end of a log of a rank that failed, or that there is none."""
 
     rank: int
     host: str
     stream: str
-    """Empty: nothing was received."""
+    """``stderr`` or ``stdout``; empty: nothing was received."""
     path: str
-    lines: list[str]
+    lines: tuple[str, ...]
     title: str
+    """``Log of rank 1``, ``Log of all ranks``, on its host."""
     text: str
     """What the lines are, or why there are none."""
     place: Place
@@ -772,53 +776,6 @@ class IncidentDetail(Incident, Logs):
 # Performance ----------------------------------------------------------------------------------------------------------
 
 
-class Straggler(TypedDict):
-    """A rank that is or was slow by its own fault."""
-
-    id: str
-    rank: int
-    host: str
-    device: str
-    cause: Cause
-    reference: ScoreReference
-    reason: str
-    since: float
-    seen: float
-    attempt: int
-    always: bool
-    ended: float | None
-    score: float | None
-    lateness: float | None
-    share: float | None
-    """Lateness as a fraction of the step."""
-    waiting: int | None
-    section: str | None
-    """The section that holds most of it."""
-    own: float | None
-    peers: float | None
-    """Seconds of a step that it and its peers spend on the cause."""
-    step_before: float | None
-    step_since: float | None
-    often: float | None
-    cost_gpu_hours: float
-    action: Action
-    action_reason: str
-
-
-class Finding(TypedDict):
-    """Why the job loses time."""
-
-    verdict: StragglerVerdict
-    cause: Cause
-    reason: str
-    since: float | None
-    ranks: list[int]
-    share: float
-    host: str
-    place: str
-    """``switch=s2``, which all slow nodes are of; empty: none."""
-
-
 class Throttle(TypedDict):
     """A throttled GPU."""
 
@@ -854,24 +811,8 @@ class RankScores(TypedDict):
     sections: dict[str, dict[str, float | None]]
 
 
-class Late(TypedDict):
-    """A rank that the newest window shows late by more than matters, and that is not named yet."""
-
-    rank: int
-    host: str
-    slow: int
-    """Windows that show it so, of the last ``of``."""
-    needed: int
-    of: int
-    share: float
-    """As of the newest window."""
-    since: float
-    doubt: Doubt
-    suspected: bool
-    """Evidence grows: more than one window, and no other reason is known."""
-
-
-class StatedLate(Late):
+@dataclass(frozen=True, slots=True)
+class StatedLate(LateRank):
     """It with its sentence."""
 
     sentence: str
@@ -898,7 +839,7 @@ class Scores(TypedDict):
     """The verdict."""
     findings: list[Finding]
     """It, then all else that was found, by cost."""
-    late: Late | None
+    late: LateRank | None
     throttled: Throttle | None
     """What throttles the GPU of the costliest straggler; null: nothing."""
     cost_gpu_hours: float
@@ -1061,15 +1002,6 @@ class History(TypedDict):
     samples: list[HistorySample]
 
 
-class PartChange(TypedDict):
-    """Seconds of one part of the step before and after, and its share in the change."""
-
-    part: str
-    before: float
-    after: float
-    share: float
-
-
 class Contributor(TypedDict):
     """What takes another time than before."""
 
@@ -1095,18 +1027,6 @@ class Circumstance(TypedDict):
     sentence: str
     before: Any
     after: Any
-
-
-class SlowSpan(TypedDict):
-    """A rank that is or was slow in that time."""
-
-    rank: int
-    host: str
-    since: float
-    ended: float | None
-    step_before: float | None
-    cause: str
-    sentence: str
 
 
 class Compared(TypedDict):
@@ -1392,14 +1312,17 @@ class NodeIncident(TypedDict):
     """Whether the node is its culprit, its suspect, or quiet while it is open."""
 
 
-class HostTodo(TypedDict):
+@dataclass(frozen=True, slots=True)
+class HostTodo:
     """What to do about a node, with commands to run there and on any machine of the cluster."""
 
     text: str
-    here: list[str]
-    anywhere: list[str]
-    drain: list[str]
-    process: str
+    here: tuple[str, ...] = ()
+    anywhere: tuple[str, ...] = ()
+    drain: tuple[str, ...] = ()
+    """Anywhere, too: what keeps further jobs from the host; empty: its scheduler is not known."""
+    process: str = ""
+    """What the last of the host's commands is about, ``rank 13 of gpt-7``; empty: no process."""
 
 
 class GpuRank(TypedDict):
@@ -1487,14 +1410,15 @@ class NodeDetail(TypedDict):
 # Digest ---------------------------------------------------------------------------------------------------------------
 
 
-class DigestLink(TypedDict):
+@dataclass(frozen=True, slots=True)
+class DigestLink:
     """Leads to an incident, a job or a node; what does not apply is empty."""
 
     text: str
-    job: str
-    incident: str
-    host: str
-    at: float | None
+    job: str = ""
+    incident: str = ""
+    host: str = ""
+    at: float | None = None
 
 
 class DigestLine(TypedDict):

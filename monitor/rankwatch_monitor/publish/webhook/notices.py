@@ -18,6 +18,7 @@ from rankwatch.contract.enums import Action, JobState, VerdictKind
 from rankwatch_monitor.core.incident_record import Ended, Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import downtime, incident_view, verdict
 from rankwatch_monitor.core.views.host_activity import HostActivity
@@ -159,7 +160,7 @@ def _cost(job: Job, incident: Incident) -> float | None:
 
 
 def _shown(job: Job, incident: Incident, now: float, activity: HostActivity | None) -> dict[str, Any]:
-    shown = incident_view.shown(job, incident, now, activity)
+    shown = plain(incident_view.shown(job, incident, now, activity))
     culprits = shown["culprits"]
     return {
         **shown,

@@ -65,14 +65,15 @@ def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str
     names = short_names(hosts_of(snapshot.job)) if terminal.height else {}
     snapshot = short_snapshot(snapshot, names)
     parts = (
-        _headline(snapshot.job, terminal, now),
+        headline_lines(snapshot.job, terminal, now),
         _ranks(snapshot, terminal),
         _incident(snapshot, terminal, now),
         _stragglers(snapshot, terminal, now),
         _passed(snapshot, terminal),
         course_lines(snapshot.trends, terminal),
-        _goodput(snapshot, terminal),
-        _nodes(snapshot.job, terminal) + [line for each in legend(names) for line in terminal.wrapped(each, "", "dim")],
+        _goodput(snapshot.goodput, terminal),
+        node_lines(snapshot.job, terminal)
+        + [line for each in legend(names) for line in terminal.wrapped(each, "", "dim")],
     )
     lines: list[str] = []
     for part in parts:
@@ -206,7 +207,8 @@ def state_lines(job: Json, terminal: Terminal, now: float) -> list[str]:
     return lines + advice_lines(job, terminal)
 
 
-def _headline(job: Json, terminal: Terminal, now: float) -> list[str]:
+def headline_lines(job: Json, terminal: Terminal, now: float) -> list[str]:
+    """:func:`state_lines`, with the figures of the attempt, and how it trains or has trained."""
     lines = state_lines(job, terminal, now)
     world = count(job["world_size"], "rank")
     reporting = f"{job['ranks_reporting']} of {world} reporting" if job["ended_at"] is None else world
@@ -295,25 +297,31 @@ def _passed(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
     return terminal.table(columns, rows)
 
 
-def _goodput(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
-    lived, ratio = snapshot.goodput["seconds"], snapshot.goodput["ratio"]
+def goodput_lines(goodput: Json, terminal: Terminal) -> list[str]:
+    """Goodput of a job in a sentence; none before it has taken any time."""
+    lived, ratio = goodput["seconds"], goodput["ratio"]
     if not lived:
         return []
     if ratio is None:
         return [f"GOODPUT is not known yet, {duration(lived)} into the job"]
-    lately, window = snapshot.goodput["window"]["ratio"], snapshot.goodput["window"]["seconds"]
+    lately, window = goodput["window"]["ratio"], goodput["window"]["seconds"]
     words = f"GOODPUT {percent(ratio)} of {duration(lived)} went into steps that were kept"
     if lately is not None and window < lived:
         words += f"; {percent(lately)} of the last {duration(window)}"
-    words += "".join(f"; {note}" for note in snapshot.goodput.get("notes", ()))
-    spent = sorted(((s, name) for name, s in snapshot.goodput["buckets"].items() if s / lived >= 0.001), reverse=True)
-    return [
-        *terminal.wrapped(words),
-        *terminal.wrapped(", ".join(f"{spaced(name)} {percent(s / lived)}" for s, name in spent), "  ", "dim"),
-    ]
+    return terminal.wrapped(words + "".join(f"; {note}" for note in goodput["notes"]))
 
 
-def _nodes(job: Json, terminal: Terminal) -> list[str]:
+def _goodput(goodput: Json, terminal: Terminal) -> list[str]:
+    lines, lived = goodput_lines(goodput, terminal), goodput["seconds"]
+    if not lines or goodput["ratio"] is None:
+        return lines
+    spent = sorted(((s, name) for name, s in goodput["buckets"].items() if s / lived >= 0.001), reverse=True)
+    shares = ", ".join(f"{spaced(name)} {percent(s / lived)}" for s, name in spent)
+    return lines + terminal.wrapped(shares, "  ", "dim")
+
+
+def node_lines(job: Json, terminal: Terminal) -> list[str]:
+    """The launchers of a job as a table, those in trouble first; none: no line."""
     nodes: Sequence[dict[str, Any]] = job["nodes"]
     if not nodes:
         return []

@@ -9,6 +9,7 @@ from rankwatch.contract import ft_state
 from rankwatch.contract.enums import LimitSource
 from rankwatch.contract.ft_state import LearnedTimeouts
 from rankwatch.contract.limits import RankActivity
+from rankwatch.contract.messages import read
 from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics
 from rankwatch_monitor.core.hang.limits import changed_noticeably, in_force, state_to_keep, table
@@ -59,7 +60,7 @@ def test_the_step_of_a_report_counts_for_the_mean() -> None:
     report = RankReport(RankIdentity("job", 0), finished={"step": SectionStatistics(4, 6.0, 1.0, 2.0)})
     durations.observe(report)
     assert durations.mean_step() == 1.5
-    assert ObservedDurations.of_json(durations.to_json()).mean_step() == 1.5
+    assert read(ObservedDurations, durations.to_json(), own=True).mean_step() == 1.5
 
 
 def test_a_configured_limit_goes_before_a_learned_one() -> None:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from rankwatch.contract.ft_state import LearnedTimeouts
+from rankwatch.contract.messages import read
 from rankwatch_monitor.core.hang.observed_durations import MAX_SECTIONS, ObservedDurations
 
 
@@ -112,6 +113,6 @@ def test_all_of_it_survives_the_store() -> None:
     durations.add_idle(3.5)
     durations.load(LearnedTimeouts({"step": 12.0}, out_of_section=30.0))
     durations.resumed = True
-    again = ObservedDurations.of_json(json.loads(json.dumps(durations.to_json())))
+    again = read(ObservedDurations, json.loads(json.dumps(durations.to_json())), own=True)
     again.version = durations.version
     assert again == durations

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from monitor.core.accounted import account
 from monitor.core.scene import Scene
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import DeviceReading, RankReport
 from rankwatch_monitor.core.views import rankings
-from rankwatch_monitor.core.views.account import account
 from support.windows import COMPUTE, Ranks, slower
 
 
@@ -19,7 +19,7 @@ def test_a_healthy_job_states_its_step_its_slowest_rank_and_its_devices() -> Non
     assert found[0].startswith("a step takes 1")
     assert found[0].endswith(" ms, as usual")
     assert found[1].startswith("the others wait at most ")
-    assert rankings.score_table(ranks.job, ranks.now)["finding"]["reason"] == f"No straggler: {found[1]}."
+    assert rankings.score_table(ranks.job, ranks.now)["finding"].reason == f"No straggler: {found[1]}."
     assert found[1].endswith(" (a straggler from 5 % on)")
     assert found[2:4] == ["at most 83.8 % of a GPU's memory is used", "no GPU is throttled"]
 
@@ -47,7 +47,7 @@ def test_a_job_in_trouble_has_no_such_account() -> None:
     ranks.run(6, slower(5, COMPUTE, 0.06))
     assert ranks.job.performance.open_stragglers
     assert account(ranks.job, ranks.now) == []
-    assert "No straggler" not in rankings.score_table(ranks.job, ranks.now)["finding"]["reason"]
+    assert "No straggler" not in rankings.score_table(ranks.job, ranks.now)["finding"].reason
     hung = Scene(4, hosts=2, on_hang="log").run(20).hang(2).until_found()
     assert account(hung.job, hung.now) == []
 

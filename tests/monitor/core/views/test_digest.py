@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,11 @@ from monitor.core.scene import Scene
 from rankwatch.contract.enums import Cause, JobState, ScoreReference, VerdictKind
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Ending, Job
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.straggler.findings import Straggler
+from rankwatch_monitor.core.views import digest as views
 from rankwatch_monitor.core.views import downtime
-from rankwatch_monitor.core.views.digest import LINKS, digest
+from rankwatch_monitor.core.views.digest import LINKS
 
 ELECTIVE = {
     VerdictKind.ORDERED,
@@ -22,6 +25,12 @@ ELECTIVE = {
     VerdictKind.RESTARTED_IN_PROCESS,
 }
 """Counted in lines of their own."""
+
+
+def digest(jobs: list[Job], since: float, now: float, started_at: float, *, stored: bool) -> dict[str, Any]:
+    """The digest as JSON has it."""
+    found: dict[str, Any] = plain(views.digest(jobs, since, now, started_at, stored=stored))
+    return found
 
 
 def told(jobs: list[Job], since: float, now: float, started_at: float = 0.0, stored: bool = True) -> dict[str, str]:

@@ -21,7 +21,7 @@ def figures(scene: Scene) -> dict[str, float]:
     (row,) = node_view.one_node([job], "host-1", now)["incidents"]  # type: ignore[index]
     assert duration(downtime.seconds(job, incident, now)) in report.text(job, now)
     return {
-        "goodput": cost["seconds"] + (0.0 if cost["since"] is None else now - cost["since"]),
+        "goodput": cost.seconds + (0.0 if cost.since is None else now - cost.since),
         "node": (now if row["until"] is None else row["until"]) - row["since"],
         "digest": downtime.of_job(job, 0.0, now),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monitor.core.accounted import Accounted
+from monitor.core.accounted import Accounted, account
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch.contract.semconv import CHECKPOINTING_SECTION
 from rankwatch_monitor.core import goodput_accounting
@@ -14,7 +14,7 @@ from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.incident_record import Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import job_view
-from rankwatch_monitor.core.views.account import account, unsaved_log
+from rankwatch_monitor.core.views.account import unsaved_log
 from rankwatch_monitor.publish.text import report
 from support.windows import COMPUTE, EVERY, Ranks, slower
 
@@ -163,7 +163,7 @@ def test_the_log_in_which_a_later_save_may_stand_is_named_with_what_shows_it() -
     log = unsaved_log(scene.job, scene.now)
     assert log is not None
     assert (log.host, log.command) == ("host-0", "tail -n 200 /logs/train.out")
-    assert "\n  On host-0: tail -n 200 /logs/train.out\n" in report.text(scene.job, scene.now)
+    assert "\n  on host-0:\n  tail -n 200 /logs/train.out\n" in report.text(scene.job, scene.now)
 
 
 @pytest.mark.parametrize("ends", [ProcessEventKind.FINISHED, ProcessEventKind.STOPPED])

@@ -32,6 +32,7 @@ from rankwatch_monitor.core.cause import (
 )
 from rankwatch_monitor.core.hang.verdict import Culprit
 from rankwatch_monitor.core.incident_record import Incident, Phase
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.headline import LONGEST, detail, headline, of_job, title
 from rankwatch_monitor.core.views.incident_view import shown
@@ -197,7 +198,7 @@ def test_a_job_that_simply_runs_has_no_headline_and_one_with_an_incident_has_its
     expected = "Rank 2 on host-0 hangs in its step after step 8; 3 ranks wait"
     assert job_view.summary(scene.job, scene.now)["headline"] == headline(scene.incident) == expected
     assert of_job(None, "no rank has reported yet") == "No rank has reported yet"
-    json.dumps(shown(scene.job, scene.incident, scene.now))
+    json.dumps(plain(shown(scene.job, scene.incident, scene.now)))
 
 
 def test_a_hang_is_stated_with_its_place_and_the_ranks_that_wait() -> None:

@@ -72,7 +72,8 @@ def test_job_list_and_node_state_the_same_of_a_host_on_which_hangs_repeat() -> N
     node = one_node(list(jobs.values()), "host-1", scene.now, activity)
     assert node is not None
     assert (node["verdict"], node["counted"]) == (pointed, "2 incidents"), "the same incidents, stated once"
-    assert node["todo"]["text"] == texts(found)[1]
+    assert node["todo"] is not None
+    assert node["todo"].text == texts(found)[1]
     [of_job] = [each for each in node["of_jobs"] if each["job"] == "now"]
     assert of_job["advice"] == found["advice"]
 

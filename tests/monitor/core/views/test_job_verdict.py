@@ -32,7 +32,7 @@ def reported(seconds: float = WHILE, *, attempt: int = 1, job: Job | None = None
 
 
 def verdict(job: Job, now: float) -> str:
-    shown = {job_view.summary(job, now)["verdict"], rankings.score_table(job, now)["finding"]["verdict"]}
+    shown = {job_view.summary(job, now)["verdict"], rankings.score_table(job, now)["finding"].verdict}
     assert len(shown) == 1
     return str(shown.pop())
 
@@ -42,7 +42,7 @@ def test_ranks_that_never_come_to_a_step_are_not_healthy_and_it_is_reported_sinc
     shown = job_view.summary(job, now)
     assert (shown["state"], shown["verdict"]) == ("no step", "no_step")
     assert shown["reason"] == "No step has completed yet: its ranks report."
-    assert rankings.score_table(job, now)["finding"]["since"] == BEGAN
+    assert rankings.score_table(job, now)["finding"].since == BEGAN
     assert (job.incidents, job.directives) == ([], []), "it is a statement: nothing is done"
 
 

@@ -14,7 +14,7 @@ from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import DeviceReading, RankReport
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.plain import copied
+from rankwatch_monitor.core.plain import copied, plain
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import rankings, responses
 from rankwatch_monitor.core.views.digest import digest
@@ -36,8 +36,7 @@ def shown(host: str, *scenes: Scene) -> dict[str, Any]:
     now = max(scene.now for scene in scenes)
     for scene in scenes:
         scene.run(int(now - scene.now))
-    found = one_node([scene.job for scene in scenes], host, now)
-    assert found is not None
+    found: dict[str, Any] = plain(one_node([scene.job for scene in scenes], host, now))
     return found
 
 
@@ -180,8 +179,9 @@ def with_stacks(job: str, rank: int) -> Scene:
 
 def view(*scenes: Scene) -> dict[str, Any]:
     """host-1, at the moment at which each scene is."""
-    found = one_node([scene.job for scene in scenes], "host-1", max(scene.now for scene in scenes))
-    assert found is not None
+    found: dict[str, Any] = plain(
+        one_node([scene.job for scene in scenes], "host-1", max(scene.now for scene in scenes))
+    )
     return found
 
 
@@ -286,7 +286,7 @@ def test_a_host_has_one_count_of_incidents_in_all_places_also_of_jobs_in_which_i
     assert kinds not in beside["text"], "the place where the hangs were has their count"
     told = digest(jobs, 0.0, quiet.now, 0.0, stored=True)["lines"]
     [node] = next(line["links"] for line in told if line["kind"] == "nodes")
-    assert node["text"].startswith(f"host-1: {count}; ")
+    assert node.text.startswith(f"host-1: {count}; ")
 
 
 def test_a_host_whose_gpu_stands_out_is_also_silent_in_a_job() -> None:

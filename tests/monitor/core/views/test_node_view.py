@@ -11,6 +11,7 @@ from monitor.core.scene import Scene
 from rankwatch.contract.enums import Cause, JobState, ProcessEventKind, ScoreReference, StragglerVerdict
 from rankwatch_monitor.core.events import DeviceReading
 from rankwatch_monitor.core.job import Ending
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.straggler.findings import Finding, Straggler
 from rankwatch_monitor.core.views import job_view, node_view
 from rankwatch_monitor.core.views.host_history import WINDOW
@@ -104,7 +105,7 @@ def test_a_node_has_its_ranks_devices_launchers_and_incidents(hung: Scene) -> No
     assert part["ranks"][1]["device"] is None
     assert [each["node"] for each in part["launchers"]] == ["node-1"]
     assert [each["incident"] for each in found["incidents"]] == [hung.incident.id]
-    json.dumps(found, allow_nan=False)
+    json.dumps(plain(found), allow_nan=False)
     assert node_view.one_node([hung.job], "elsewhere", hung.now) is None
 
 

@@ -14,6 +14,7 @@ from rankwatch_monitor.core.incident_record import Phase as Stage
 from rankwatch_monitor.core.incident_record import Timeline
 from rankwatch_monitor.core.views import downtime
 from rankwatch_monitor.core.views.phases import NAMES, durations, phases
+from rankwatch_monitor.core.views.responses import Cost
 
 
 def shown(scene: Scene) -> list[tuple[str, str, bool]]:
@@ -100,7 +101,7 @@ def test_the_phases_of_a_lost_job_end_when_it_was_last_heard() -> None:
     incident = scene.job.incidents[-1]
     found = phases(scene.job, incident, scene.now)
     assert found[-1].end == scene.job.last_heard
-    assert downtime.cost(scene.job, incident, scene.now) == (pytest.approx(found[-1].end - found[0].begin), None)
+    assert downtime.cost(scene.job, incident, scene.now) == Cost(pytest.approx(found[-1].end - found[0].begin), None)
 
 
 def test_clocks_that_disagree_make_no_negative_phase() -> None:

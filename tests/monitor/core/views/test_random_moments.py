@@ -12,6 +12,7 @@ import pytest
 
 from monitor.core.scene import Scene
 from rankwatch_monitor.core.incident.lifecycle import verdicts_of
+from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.views import job_view, rankings
 from rankwatch_monitor.core.views.headline import LONGEST
 from rankwatch_monitor.core.views.incident_view import shown
@@ -52,12 +53,12 @@ def check(scene: Scene) -> None:
     """Compare everything that is shown now with the job's state."""
     job, now = scene.job, scene.now
     summary, incidents = job_view.summary(job, now), [shown(job, each, now) for each in job.incidents]
-    json.dumps([summary, incidents, job_view.ranks(job, now), job_view.goodput(job, now)], allow_nan=False)
+    json.dumps(plain([summary, incidents, job_view.ranks(job, now), job_view.goodput(job, now)]), allow_nan=False)
     state, speed, incident = summary["state"], summary["iterations_per_second"], job.open_incident
 
     # A job that does not advance is neither healthy nor fast.
     assert state not in STANDS or summary["verdict"] != "healthy", state
-    assert summary["verdict"] == rankings.score_table(job, now)["finding"]["verdict"]
+    assert summary["verdict"] == rankings.score_table(job, now)["finding"].verdict
     assert state not in STANDS or not speed or job.pace.stepped_at > incident.opened_at, (state, speed)  # type: ignore[union-attr]
     assert speed is None or 0.0 <= speed <= 3.0, f"a step takes a second, and {speed} were shown"
 

@@ -125,7 +125,7 @@ def test_the_step_to_read_a_log_names_the_file_that_the_crash_was_in() -> None:
 
 def test_the_text_report_has_the_lines_and_the_path() -> None:
     text = report.text(crashed().job, 1_000_100.0)
-    assert f"      | {ERROR}\n" in text
+    assert f"    | {ERROR}\n" in text
     assert f"the whole log, on host-1: tail -n 200 {LOGS}/gpt_x7k2/attempt_0/0/stderr.log" in text
     assert ANY_RUN not in text
     unsent = Scene(4, hosts=2, facts={"rank_logs": LOGS}).run(20).die(2, exit_code=1, message=ERROR).run(1)

@@ -13,10 +13,11 @@ from rankwatch_monitor.core.incident.lifecycle import REPEAT_AFTER
 from rankwatch_monitor.core.incident_record import Phase, Withheld
 from rankwatch_monitor.core.ranks import STOPPED, UNINTERRUPTIBLE
 from rankwatch_monitor.core.views import host_commands, rank_logs
-from rankwatch_monitor.core.views.advice.record import Advice, Order, Step
+from rankwatch_monitor.core.views.advice.record import Advice, Step
 from rankwatch_monitor.core.views.advice.situation import Situation
 from rankwatch_monitor.core.views.crash_advice import crash_of, next_failure, separating
 from rankwatch_monitor.core.views.node_gpus import common_function
+from rankwatch_monitor.core.views.responses import Order, Place
 
 _RUNBOOK: Final = {
     VerdictKind.PROCESS_EXITED: "rankwatchjobfailed",
@@ -101,7 +102,7 @@ def launchers_restart(s: Situation) -> Advice:
     Where incidents about the host repeat, the restart without it is offered while they are waited for.
     """
     host = s.first.host if s.first is not None else ""
-    place = rank_logs.of_launcher(s.job, host) if host else rank_logs.Place()
+    place = rank_logs.of_launcher(s.job, host) if host else Place()
     where = f"the log of the launcher on {host}" if place.command else "the launchers' logs"
     due = s.current.phase_since + REPEAT_AFTER
     why = ": no new attempt has begun, which is overdue"

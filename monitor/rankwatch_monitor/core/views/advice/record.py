@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rankwatch.cli.formatting import capital, duration, uncapital
-from rankwatch.contract.enums import Action
 from rankwatch_monitor.core.plain import copied
 from rankwatch_monitor.core.views import responses
 
@@ -33,18 +32,6 @@ class Step(NamedTuple):
         return capital(f"{self.brief}{self.more}.")
 
 
-class Order(NamedTuple):
-    """An order that a person may give now."""
-
-    action: Action
-    words: str
-    """Of its button."""
-    ranks: tuple[int, ...] = ()
-    """Their nodes are left out."""
-    hosts: tuple[str, ...] = ()
-    """The same nodes, as far as they are known."""
-
-
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What to do, or what to wait for."""
@@ -63,7 +50,7 @@ class Advice:
     """Seconds that the awaited action loses; None: not known, or nothing is lost."""
     otherwise: Step | None = None
     """What is to be done if it has not come by then."""
-    orders: tuple[Order, ...] = ()
+    orders: tuple[responses.Order, ...] = ()
     """That may be given now, the likeliest first."""
     proposed: bool = False
     """The first order is what the steps advise."""

@@ -18,8 +18,9 @@ from rankwatch_monitor.core.incident.exclusion import Remaining
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.views import host_commands
-from rankwatch_monitor.core.views.advice.record import Advice, Order, Step
+from rankwatch_monitor.core.views.advice.record import Advice, Step
 from rankwatch_monitor.core.views.advice.situation import Situation
+from rankwatch_monitor.core.views.responses import Order
 from rankwatch_monitor.core.views.throttling import throttle_of
 
 RUNBOOK: Final = "runbook.html#rankwatchstraggler"

@@ -119,15 +119,15 @@ export type Ended = "went_on" | "recovered" | "superseded" | "ranks_ended" | "jo
 
 /** The smallest and the largest. */ export interface Extent { min: number | null; max: number | null; }
 
-/** Why the job loses time. */ export interface Finding {
+/** Why the job as a whole loses time; see `diagnosis`. */ export interface Finding {
   verdict: StragglerVerdict;
   cause: Cause;
-  reason: string;
+  /** One sentence; empty while the job is healthy. */ reason: string;
   since: number | null;
-  ranks: number[];
-  share: number;
-  host: string;
-  /** `switch=s2`, which all slow nodes are of; empty: none. */ place: string;
+  /** The stragglers of a worker verdict, the ranks of a stage, the ranks that are often behind. */ ranks: number[];
+  /** Fraction of the step that is lost. */ share: number;
+  /** The node all of whose ranks are slow; of a stage the node that may as well be the reason. */ host: string;
+  /** The label of the rack, switch or NVLink domain that all slow nodes, and few others, are of. */ place: string;
 }
 
 /** The first error of one rank, or of several with the same text. */ export interface FirstError {
@@ -193,8 +193,13 @@ export interface GridEvent { attempt: number; world_size: number; states: string
 
 export type HostState = "suspect" | "may be down" | "partly silent" | "up" | "idle";
 
-/** What to do about a node, with commands to run there and on any machine of the cluster. */
-export interface HostTodo { text: string; here: string[]; anywhere: string[]; drain: string[]; process: string; }
+/** What to do about a node, with commands to run there and on any machine of the cluster. */ export interface HostTodo {
+  text: string;
+  here: string[];
+  anywhere: string[];
+  /** Anywhere, too: what keeps further jobs from the host; empty: its scheduler is not known. */ drain: string[];
+  /** What the last of the host's commands is about, `rank 13 of gpt-7`; empty: no process. */ process: string;
+}
 
 /** The most frequent first. */ export interface Hosts { hosts: NamedHost[]; }
 
@@ -360,14 +365,14 @@ export type JobState = "starting" | "running" | "suspected" | "slow" | "no step"
 /** The last incident about a host; `since`: when its trouble began. */
 export interface LastNamed { job: string; incident: string; opened_at: number; since: number; headline: string; }
 
-/** A rank that the newest window shows late by more than matters, and that is not named yet. */ export interface Late {
+/** A rank that the newest window shows late by more than matters, and that is not named yet. */ export interface LateRank {
   rank: number;
   host: string;
   /** Windows that show it so, of the last `of`. */ slow: number;
   needed: number;
   of: number;
   /** As of the newest window. */ share: number;
-  since: number;
+  /** Unix seconds at which the first of these windows began. */ since: number;
   doubt: Doubt;
   /** Evidence grows: more than one window, and no other reason is known. */ suspected: boolean;
 }
@@ -554,11 +559,11 @@ export interface OperationView {
   slow: boolean;
 }
 
-/** An order that may be given now, with the words of its button. */ export interface Order {
+/** An order that a person may give now, with the words of its button. */ export interface Order {
   action: Action;
   words: string;
   /** Their nodes are left out. */ ranks: number[];
-  hosts: string[];
+  /** The same nodes, as far as they are known. */ hosts: string[];
 }
 
 /** The incident that stands for an order. */ export interface Ordered { incident_id: string; }
@@ -586,7 +591,7 @@ export interface OperationView {
 
 /** A score over all ranks. */ export interface Overall { min: number; median: number; max: number; }
 
-/** Seconds of one part of the step before and after, and its share in the change. */
+/** Seconds of one part of the step before and after, and its share in the change of the step. */
 export interface PartChange { part: string; before: number; after: number; share: number; }
 
 /** The event `performance` of a job's stream. */ export interface Performance extends Scores {
@@ -599,13 +604,19 @@ export interface PartChange { part: string; before: number; after: number; share
 /** Phase of an incident; the transitions are in :mod:`.incident.state_machine`. */
 export type Phase = "detected" | "capturing" | "confirming" | "acting" | "recovering" | "closed";
 
-/** A phase of an incident; `end`: null while it goes on. */
-export interface PhaseRow { name: string; begin: number; end: number | null; mark: string; limit: number | null; }
+/** A phase of an incident; `end`: null while it goes on. */ export interface PhaseRow {
+  name: string;
+  begin: number;
+  end: number | null;
+  /** What ends it: the field of the timeline, else `closed`, `given_up`, `stopped`, `last_heard`, or the state in which the job ended. */
+  mark: string;
+  /** Seconds of the detection in which a limit was waited for. */ limit: number | null;
+}
 
 /** Where a log is: what shows it, on `host` or anywhere in the cluster; empty: not known. */ export interface Place {
   command: string;
   host: string;
-  /** What to know before it is read. */ note: string;
+  /** What to know before it is read, in a sentence; empty: nothing. */ note: string;
   /** The run is not known: the command shows the newest in its folder. */ newest: boolean;
 }
 
@@ -748,7 +759,7 @@ export interface SampleSlowest { rank: number; work: number; late: number; parts
   /** Open ones, the costliest first. */ stragglers: Straggler[];
   /** The verdict. */ finding: Finding;
   /** It, then all else that was found, by cost. */ findings: Finding[];
-  late: Late | null;
+  late: LateRank | null;
   /** What throttles the GPU of the costliest straggler; null: nothing. */ throttled: Throttle | null;
   cost_gpu_hours: number;
   /** What the costliest straggler costs by the hour, and of what; empty: not known. */ cost_rate: string;
@@ -779,13 +790,13 @@ export interface SampleSlowest { rank: number; work: number; late: number; parts
 
 export type SettingKind = "switch" | "choice" | "whole" | "number" | "share" | "text" | "seconds_by_name";
 
-/** The end of a log of a rank that failed. */ export interface ShownLog {
+/** The end of a log of a rank that failed, or that there is none. */ export interface ShownLog {
   rank: number;
   host: string;
-  /** Empty: nothing was received. */ stream: string;
+  /** `stderr` or `stdout`; empty: nothing was received. */ stream: string;
   path: string;
   lines: string[];
-  title: string;
+  /** `Log of rank 1`, `Log of all ranks`, on its host. */ title: string;
   /** What the lines are, or why there are none. */ text: string;
   place: Place;
 }
@@ -793,12 +804,12 @@ export type SettingKind = "switch" | "choice" | "whole" | "number" | "share" | "
 /** How slow a rank is now. */
 export interface SlowNow { share: number | null; score: number | null; since: number; reason: string; cause: Cause; }
 
-/** A rank that is or was slow in that time. */ export interface SlowSpan {
+/** A rank that is or was slow in the time that is explained. */ export interface SlowSpan {
   rank: number;
   host: string;
   since: number;
   ended: number | null;
-  step_before: number | null;
+  /** Seconds of a step before it; null: not known. */ step_before: number | null;
   cause: string;
   sentence: string;
 }
@@ -828,7 +839,7 @@ export interface Sparklines { until: number; seconds: number; unknown: number; l
   note: string;
 }
 
-/** It with its sentence. */ export interface StatedLate extends Late { sentence: string; }
+/** It with its sentence. */ export interface StatedLate extends LateRank { sentence: string; }
 
 /** What to do; `command` is run on `host`, without one anywhere in the cluster. */ export interface Step {
   text: string;
@@ -841,32 +852,33 @@ export interface Sparklines { until: number; seconds: number; unknown: number; l
 /** A step and its parts, medians over the ranks. */
 export interface StepParts { seconds: number; parts: Record<string, number>; waiting: number | null; }
 
-/** A rank that is or was slow by its own fault. */ export interface Straggler {
+/** A rank that is slow by its own fault, from the first slow window until it is as fast as its peers again. Written by `Performance` only. */
+export interface Straggler {
   id: string;
   rank: number;
   host: string;
   device: string;
   cause: Cause;
-  reference: ScoreReference;
-  reason: string;
-  since: number;
-  seen: number;
+  /** By which it was found. */ reference: ScoreReference;
+  /** One sentence; log, API, page, report and incident show the same. */ reason: string;
+  /** Unix seconds at which the first slow window began. */ since: number;
+  /** Unix seconds of the last slow window. */ seen: number;
   attempt: number;
-  always: boolean;
+  /** It was slow from the first windows of its attempt. */ always: boolean;
   ended: number | null;
-  score: number | null;
-  lateness: number | null;
+  /** GPU score by its reference: relative or robust. */ score: number | null;
+  /** Seconds of each step for which the other ranks wait. */ lateness: number | null;
   /** Lateness as a fraction of the step. */ share: number | null;
-  waiting: number | null;
-  /** The section that holds most of it. */ section: string | null;
-  own: number | null;
-  /** Seconds of a step that it and its peers spend on the cause. */ peers: number | null;
+  /** Ranks that wait for it. */ waiting: number | null;
+  /** The section that holds most of what it takes longer for; null: none does. */ section: string | null;
+  /** Seconds of each step it spends on the cause. */ own: number | null;
+  /** Seconds its peers spend on it: their median. */ peers: number | null;
   step_before: number | null;
-  step_since: number | null;
-  often: number | null;
+  /** Seconds of a step in the minutes before it was slow, and in the last ones since; null: not known. */ step_since: number | null;
+  /** The part of the windows in which it is slow, where it is not in most of them; lateness and share are of all. */ often: number | null;
   cost_gpu_hours: number;
   action: Action;
-  action_reason: string;
+  /** Empty: not decided yet. */ action_reason: string;
 }
 
 /** What slows a job down. */
@@ -883,8 +895,8 @@ export type StragglerVerdict = "healthy" | "suspected" | "worker" | "stage" | "w
   /** `88 °C, 1.20 of 1.98 GHz`; may be empty. */ readings: string;
 }
 
-/** When each transition happened; null: not yet, or never. */ export interface Timeline {
-  since: number | null;
+/** Unix seconds of each transition: when it happened, not when it was noticed; None: not yet, or never. */ export interface Timeline {
+  /** When the trouble began: the section was entered, the last heartbeat sent, the process ended. */ since: number | null;
   detected: number | null;
   decided: number | null;
   captured: number | null;
