@@ -160,6 +160,13 @@ def test_keys_zoom_and_pan_where_no_mouse_is(page: Page, monitor_url: str, days:
     page.wait_for_url("**/#/jobs/j?tab=charts")
 
 
+def test_a_history_that_could_not_be_read_is_read_again_soon(page: Page, monitor_url: str, days: Script) -> None:
+    """Not only with the next round, which is 15 s later."""
+    page.route(re.compile("/(history|trends|why)"), lambda route: route.abort(), times=3)
+    page.goto(f"{monitor_url}/#/jobs/j?tab=charts&range=all")
+    expect(page.locator(".u-wrap canvas").first).to_be_visible(timeout=12_000)
+
+
 def test_incidents_and_attempts_are_named_on_the_axis_and_lead_on(page: Page, monitor_url: str, days: Script) -> None:
     opened(page, f"{monitor_url}/#/jobs/j?tab=charts&range=all")
     incidents, attempts = (page.get_by_role("list", name=name) for name in (INCIDENTS, ATTEMPTS))

@@ -9,6 +9,7 @@ from typing import Final
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
+import rankwatch
 from rankwatch_monitor.http import problems
 from rankwatch_monitor.publish.prometheus.exposition import CONTENT_TYPE, Own, exposition
 from rankwatch_monitor.service.monitor import Monitor
@@ -50,7 +51,11 @@ def probe_routes(routes: APIRouter, monitor: Monitor, loops: Sequence[asyncio.Ta
     @routes.get("/livez", summary="The loop evaluates jobs")
     async def livez() -> Response:
         found = _dead(monitor, loops)
-        return problems.problem(503, found) if found else JSONResponse({"status": "alive"})
+        return (
+            problems.problem(503, found)
+            if found
+            else JSONResponse({"status": "alive", "rankwatch": rankwatch.__version__})
+        )
 
     @routes.get("/readyz", summary="The loop evaluates and the database accepts rows")
     async def readyz() -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import rankwatch
 from support.monitor_process import Api
 
 PROMISED = {
@@ -46,7 +47,7 @@ def test_openapi_lists_every_promised_route_with_a_summary(api: Api) -> None:
 
 
 def test_alive_and_ready(api: Api) -> None:
-    assert api.get("/livez").json() == {"status": "alive"}
+    assert api.get("/livez").json() == {"status": "alive", "rankwatch": rankwatch.__version__}
     assert (api.get("/readyz").status_code, api.get("/readyz").json()) == (200, {"status": "ready"})
 
 

@@ -68,9 +68,8 @@ def checks(url: str, token: str | None, *, named: bool) -> Iterator[Finding]:
     if alive.status != 200:
         yield _unreachable(url, alive, named)
         return
-    about = _request(url, "/openapi.json").json()
-    info = about.get("info", {}) if isinstance(about, dict) else {}
-    if not str(info.get("title", "")).startswith("Rankwatch"):
+    about = alive.json()
+    if not isinstance(about, dict) or "rankwatch" not in about:
         yield fault("monitor", f"the server at {url} is not a Rankwatch monitor", "give the monitor's own address")
         return
     ready = _request(url, "/readyz")
@@ -81,7 +80,7 @@ def checks(url: str, token: str | None, *, named: bool) -> Iterator[Finding]:
         yield fault(
             "monitor", f"{url} is there but not ready: {words}", "read the monitor's log; restart it if need be"
         )
-    yield _version(str(info.get("version", "")))
+    yield _version(str(about["rankwatch"]))
     yield from _page(url)
     yield _clock(alive)
     yield from _token(url, token)

@@ -71,7 +71,7 @@ def test_a_health_check_is_answered_before_those_in_line(inside: Inside, halfway
             for line in launchers:
                 line.send(inside.raw.observe("one of many"))
             probe.send(LIVE)
-        assert probe.receive().content == b'{"status":"alive"}', "it came last and waited for a few turns"
+        assert probe.receive().content.startswith(b'{"status":"alive"'), "it came last and waited for a few turns"
         halfway.set()
         assert [line.receive().status for line in launchers] == [204] * LAUNCHERS
 
@@ -121,7 +121,7 @@ def test_a_question_in_line_waits_for_its_directive_and_is_answered_once(inside:
         for line in lines:
             assert [each["id"] for each in line.receive().directives] == [1]
             line.send(LIVE)
-            assert line.receive().content == b'{"status":"alive"}'
+            assert line.receive().content.startswith(b'{"status":"alive"')
 
 
 def test_of_a_client_that_leaves_the_line_nothing_is_taken(inside: Inside, few_a_turn: list[str]) -> None:

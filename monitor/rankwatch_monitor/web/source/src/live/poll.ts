@@ -2,28 +2,32 @@
 
 import { useEffect, useState } from "preact/hooks";
 
+/** The first pause after a read that failed; each further one is twice as long, up to the usual one. */
+const RETRY_MS = 1000;
+
 export interface Poll {
   /** Read within so many milliseconds; what is asked for until then, or during a read, is one further read. */
   soon(ms?: number): void;
   close(): void;
 }
 
-/** Call `read` when asked to, so many milliseconds after each answer, and when the tab is seen again. One read at a time. */
+/** Call `read` when asked to, so many milliseconds after each answer, sooner after a failure, and when the tab is seen again. One read at a time. */
 export function poller(everyMs: () => number, read: (ended: AbortSignal) => Promise<unknown>): Poll {
   const ended = new AbortController();
   let timer = 0;
   let reading = false;
+  let failures = 0;
   /** When the next read is due, by the page's clock. */
   let due = Infinity;
 
   async function turn(): Promise<void> {
     [reading, due] = [true, Infinity];
     // Failures are shown by the connection bar.
-    if (!document.hidden) await read(ended.signal).catch(() => undefined);
+    if (!document.hidden) failures = await read(ended.signal).then(() => 0, () => failures + 1);
     reading = false;
     const asked = Math.max(0, due - performance.now());
     due = Infinity;
-    soon(Math.min(asked, everyMs()));
+    soon(Math.min(asked, everyMs(), failures > 0 ? RETRY_MS * 2 ** (failures - 1) : Infinity));
   }
 
   function soon(ms = 0): void {

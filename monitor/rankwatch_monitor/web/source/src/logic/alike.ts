@@ -24,18 +24,25 @@ const FIGURES: readonly (readonly [of: Figure, most: (middle: number) => number]
 
 /** The ranks in their order, in groups that are alike; a rank that is slow, or stands out in a figure, is alone. */
 export function alike<T extends Placed>(ranks: readonly T[]): T[][] {
-  const found = new Map<string, T[]>();
-  for (const rank of ranks) {
-    const key = rank.straggler ? `slow ${rank.rank}` : keyOf(rank);
-    found.set(key, [...(found.get(key) ?? []), rank]);
-  }
-  return [...found.values()].flatMap((group) => {
+  return grouped(ranks, (rank) => (rank.straggler ? `slow ${rank.rank}` : keyOf(rank))).flatMap((group) => {
     const middles = FIGURES.map(([of]) => middle(group, of));
     const apart = (rank: Placed) => FIGURES.some(([of, most], i) => differs(of(rank), middles[i], most));
     const same = group.filter((rank) => !apart(rank));
     if (same.length < FEWEST) return group.map((rank) => [rank]);
     return [...group.filter(apart).map((rank) => [rank]), same.sort((a, b) => a.rank - b.rank)];
   });
+}
+
+/** What has the same key, in the order in which the keys come. */
+export function grouped<T>(items: Iterable<T>, keyOf: (item: T) => string): T[][] {
+  const found = new Map<string, T[]>();
+  for (const item of items) {
+    const key = keyOf(item);
+    const group = found.get(key);
+    if (group) group.push(item);
+    else found.set(key, [item]);
+  }
+  return [...found.values()];
 }
 
 function keyOf(rank: Placed): string {

@@ -1,6 +1,7 @@
 // The GPUs of a node as rows of a table: those that are alike in one, the ranks on them by state.
 
 import type { NodeDetail, RankState } from "../api/types";
+import { grouped } from "./alike";
 import { WORST_FIRST } from "./severity";
 import { runs } from "./text";
 
@@ -16,14 +17,12 @@ const HOTTER = 10;
 export function alikeGpus(gpus: readonly Gpu[]): Gpu[][] {
   const heat = gpus.map(({ reading }) => reading?.temperature).filter((value) => value != null).sort((a, b) => a - b);
   const middle = heat[heat.length >> 1] ?? 0;
-  const found = new Map<string, Gpu[]>();
-  for (const gpu of gpus) {
+  const keyOf = (gpu: Gpu) => {
     const { throttled = [], errors = {}, temperature } = gpu.reading ?? {};
     const alone = gpu.history !== "" || gpu.slow_now?.length || (temperature ?? middle) - middle > HOTTER;
-    const key = JSON.stringify([alone && gpu.name, gpu.ranks.map(({ job, state }) => [job, state]), throttled, errors]);
-    found.set(key, [...(found.get(key) ?? []), gpu]);
-  }
-  return [...found.values()].flatMap((same) => (same.length < FEWEST ? same.map((gpu) => [gpu]) : [same]));
+    return JSON.stringify([alone && gpu.name, gpu.ranks.map(({ job, state }) => [job, state]), throttled, errors]);
+  };
+  return grouped(gpus, keyOf).flatMap((same) => (same.length < FEWEST ? same.map((gpu) => [gpu]) : [same]));
 }
 
 /** "GPU 5", "GPUs 0–4, 6". */

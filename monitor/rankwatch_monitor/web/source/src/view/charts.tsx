@@ -238,6 +238,7 @@ function useRead(job: JobSummary, events: string): Read {
       get<Trends>(`${path}/trends${asked}`, ended),
     ]);
     if (ended.aborted) return read.current;
+    if (samples.status === "rejected" && why.status === "rejected" && trends.status === "rejected") throw samples.reason;
     return (read.current = {
       samples: samples.status === "fulfilled" ? samples.value.samples : read.current.samples,
       why: why.status === "fulfilled" ? why.value : read.current.why,

@@ -1,5 +1,6 @@
 // What the grid is coloured and grouped by, and the choice of it.
 
+import { useMemo } from "preact/hooks";
 import type { Grid, JobWatch } from "../live/job";
 import { type Cell, type Level, LEVELS, levels, type Look, withSlow } from "../logic/levels";
 import { isShared } from "../logic/nodes";
@@ -22,9 +23,12 @@ const SLOWEST_FIRST: readonly Level[] = ["level-4", "level-3", "level-2", "level
 export type Looks = Readonly<Record<string, Uint8Array | null>>;
 
 /** The looks to choose from: ranks that have ended send no heartbeats. */
-export function looksOf({ job, looks }: JobWatch): Looks {
-  const { heartbeat_age, ...others } = looks.value;
-  return heartbeat_age === undefined || job.value?.ended_at == null ? looks.value : others;
+export function useLooks({ job, looks }: JobWatch): Looks {
+  const [all, over] = [looks.value, job.value?.ended_at != null];
+  return useMemo(() => {
+    const { heartbeat_age, ...others } = all;
+    return over ? others : all;
+  }, [all, over]);
 }
 
 /** The chosen look if its bytes are there, else the states, in which slow ranks that run have a cell of their own. */

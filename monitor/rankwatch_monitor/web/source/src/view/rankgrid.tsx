@@ -17,7 +17,7 @@ import { count, duration, plural, wholeDuration, wholePercent } from "../logic/t
 import { cellBox, cellUnder, cssBox, drawCells, movedBy, useWidth } from "./cells";
 import { Finder } from "./finder";
 import { RankMark } from "./marks";
-import { GroupChoice, LookChoice, looksOf, type Shown, shownBy } from "./look";
+import { GroupChoice, LookChoice, useLooks, type Shown, shownBy } from "./look";
 import { tone } from "./palette";
 import { NodeLink } from "./placelinks";
 import { SlowTag } from "./slowtag";
@@ -55,7 +55,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   const chosen = look.value;
   const extras: GridExtras = useMemo(() => watchGrid(`/jobs/${encodeURIComponent(watch.id)}`, look, watch.looks), [watch]);
   useEffect(() => () => extras.close(), [extras]);
-  const bytes = looksOf(watch);
+  const bytes = useLooks(watch);
   const performance = watch.performance.value;
   const slow = useMemo(() => slowRanks(performance), [performance]);
   const grid = useMemo(() => shownBy(snapshot, chosen, bytes, slow.keys()), [snapshot, chosen, bytes, slow]);

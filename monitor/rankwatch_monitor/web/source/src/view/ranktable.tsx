@@ -11,7 +11,7 @@ import { blame, isFormer } from "../logic/incidents";
 import { score, slowRanks } from "../logic/stragglers";
 import { clock, count, duration, runs, wholeDuration, wholePercent } from "../logic/text";
 import { RankMark } from "./marks";
-import { looksOf, shownBy } from "./look";
+import { shownBy, useLooks } from "./look";
 import { InSection, Nodes } from "./placelinks";
 import { SlowNote, SlowTag } from "./slowtag";
 import { look, only, selected } from "./selection";
@@ -35,14 +35,15 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
   const performance = watch.performance.value;
   const slow = useMemo(() => slowRanks(performance), [performance]);
   const order = useMemo(() => worstFirst(states, byRank, named, slow.keys()), [states, byRank, named, slow]);
-  const shown = shownBy(grid, look.value, looksOf(watch), slow.keys());
+  const looks = useLooks(watch);
+  const shown = useMemo(() => shownBy(grid, look.value, looks, slow.keys()), [grid, look.value, looks, slow]);
   // Ordered by a figure, each rank has its place.
   const folds = shown === null || shown.look === "state";
   const lines = useMemo(() => {
     const slowest = folds ? order : slowestFirst(order, shown.codes);
     const wanted = (only.value === null ? slowest : slowest.filter((rank) => shown!.legend[shown!.codes[rank]!] === only.value)).map((rank) => placed(rank, states, byRank));
     return each || !folds ? wanted.map((one) => [one]) : folded(wanted, (rank) => culprits.has(rank) || slow.has(rank) || rank === selected.value);
-  }, [order, shown?.look, shown?.codes, only.value, each, states, byRank, culprits, slow, selected.value]);
+  }, [order, shown, only.value, each, states, byRank, culprits, slow, selected.value]);
   if (grid === null) return null;
   const age = asOf.value - at;
   const rows = lines.slice(0, limit).map((same) => same.map((one) => asOfNow(one, age)));
