@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rankwatch.contract.policy import Policy
 from support.simulator.outcome import evaluate
 from support.simulator.plan import Fault, FaultKind, Plan
 from support.simulator.scene import Scene
@@ -63,9 +64,13 @@ def test_what_takes_its_time_in_a_month_raises_no_alarm() -> None:
 
 @pytest.mark.parametrize("section", ["checkpointing", "evaluation", "data", "forward"])
 def test_a_hang_in_the_same_job_is_found(section: str) -> None:
-    """After as many pauses as in hours of the job that raises no alarm; its silent twin is above."""
+    """After as many pauses as in hours of the job that raises no alarm; its silent twin is above.
+
+    The shortest patience: how long it lasts is tested elsewhere (core/incident/test_patience.py).
+    """
     fault = Fault(FaultKind.HANG, (5,), step=2300 // DENSER, section=section)
-    outcome = evaluate(Scene(plan(0.07, fault, seed=5, **{**OFTEN, "relaunch_every": 0})))
+    scene = Scene(plan(0.07, fault, seed=5, **{**OFTEN, "relaunch_every": 0}))
+    outcome = evaluate(scene, {"longest_patience": Policy().confirmation_window})
     (finding,) = outcome.findings
     assert finding.right, finding
     assert finding.latency is not None

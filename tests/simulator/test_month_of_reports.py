@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rankwatch.contract.policy import Policy
 from rankwatch_monitor.core.events import RankReport
 from support.simulator import month
 
@@ -16,7 +17,8 @@ def test_nothing_is_reported_of_a_healthy_job() -> None:
 
 
 def test_a_slow_rank_and_a_hung_one_are_found_in_it() -> None:
-    judged = month.sick(month.healthy(8, 0.04), rank=3, dose=0.1)
+    shortest = {"longest_patience": Policy().confirmation_window}  # how long it is: core/incident/test_patience.py
+    judged = month.sick(month.healthy(8, 0.04), rank=3, dose=0.1, policy=shortest)
     assert judged.named == {3}
     assert [finding.right for finding in judged.outcome.findings] == [True]
     assert judged.outcome.false_alarms == []

@@ -12,6 +12,7 @@ from monitor.core.views.test_node_verdict import slow
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.web import static_folder
 from web.scene_monitor import serving_scenes
+from web.screenshots import settle, watch
 
 pytestmark = pytest.mark.skipif(
     not (static_folder() / "index.html").is_file(), reason="the page was not built: make web"
@@ -58,12 +59,13 @@ def test_every_view_is_short(browser: Browser) -> None:
     known = scenes()
     counted: dict[str, int] = {}
     page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    watch(page)
     with serving_scenes(*(scene.job for scene in known.values()), now=known["hung"].now) as monitor:
         for name in MOST:
             address = {"all jobs": "", "node": "nodes/host-1"}.get(name, f"jobs/{name}")
             page.goto(f"{monitor.url}/#/{address}")
             page.locator("main :is(article, .fleet)").wait_for()
-            page.wait_for_timeout(1500)  # the answers that are polled
+            settle(page)
             counted[name] = len(page.evaluate(SEEN).split())
     page.context.close()
     print("\n" + "\n".join(f"{name:<12}{words:>5} words" for name, words in counted.items()))  # noqa: T201

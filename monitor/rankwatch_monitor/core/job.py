@@ -383,8 +383,8 @@ class Job:
     @property
     def furthest_iteration(self) -> int | None:
         """The last step that any rank of this attempt completed."""
-        iteration_R = self.columns.iteration_R
-        return int(iteration_R.max()) if len(iteration_R) and iteration_R.max() >= 0 else None
+        furthest = int(self.columns.iteration_R.max(initial=-1))
+        return furthest if furthest >= 0 else None
 
     @property
     def steps_per_second(self) -> float | None:

@@ -131,13 +131,13 @@ def _silent_together(job: Job, verdicts: Verdicts, now: float) -> dict[int, Verd
     other ranks are past half of it, the whole node is lost.
     """
     limit = job.limits.silence
-    if limit is None:
+    if limit is None or not (quiet := [node for node in job.nodes.values() if now - node.seen > limit / 2]):
         return {}
     silent = {v.rank: v for v in verdicts.of_kinds(VerdictKind.SILENT)}
     columns, heard = job.columns, _any_heard(job, limit, now)
     last_heard_R = np.fmax(columns.last_heard_R, job.silence_since)
     lost: dict[int, Verdict] = {}
-    for node in job.nodes.values():
+    for node in quiet:
         of_node = np.array([r for r in node.ranks if r < len(columns) and not columns.shut_down_R[r]], dtype=np.int64)
         first = next((silent[r] for r in of_node.tolist() if r in silent), None)
         last_sign = max(node.seen, float(np.max(last_heard_R[of_node], initial=0.0)))
@@ -155,7 +155,7 @@ def _silent_together(job: Job, verdicts: Verdicts, now: float) -> dict[int, Verd
 def _any_heard(job: Job, limit: float, now: float) -> bool:
     """Whether some rank reports; if none does, the network to the monitor is the likelier cause."""
     fresh_R = silent_for(job.columns, now, job.silence_since) <= silence_limit(job.columns, limit / 2)
-    return bool(np.any(live_ranks(job.columns) & fresh_R))
+    return bool((live_ranks(job.columns) & fresh_R).any())
 
 
 def _unheard(job: Job, rank: int, limit: float, last_sign: float, now: float) -> Verdict | None:

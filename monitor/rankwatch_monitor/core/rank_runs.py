@@ -59,6 +59,11 @@ class RankRuns(Sequence[int]):
     def __iter__(self) -> Iterator[int]:
         return chain.from_iterable(self._runs())
 
+    def cover(self, ranks: Ints) -> bool:
+        """Whether each of these is in it."""
+        bounds = np.frombuffer(self._bounds, np.int32)  # a rank within a run has passed its beginning and not its end
+        return bool((bounds.searchsorted(ranks, side="right") & 1).all())
+
     def __contains__(self, rank: object) -> bool:
         return any(rank in run for run in self._runs())
 

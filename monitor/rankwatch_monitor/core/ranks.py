@@ -304,7 +304,7 @@ def leaving_ranks(columns: RankColumns) -> Bools:
 
 def leaves(columns: RankColumns, now: float) -> bool:
     """Whether a rank began to end so recently that its exit is awaited before others are judged: they wait for it."""
-    return bool(np.any(now - columns.leaving_since_R[leaving_ranks(columns)] < LEAVING_SECONDS))
+    return bool((leaving_ranks(columns) & (now - columns.leaving_since_R < LEAVING_SECONDS)).any())
 
 
 def left_ranks(columns: RankColumns) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -26,6 +27,7 @@ _SOURCES: Final = {"rankwatch": RANKWATCH, "torch": TORCH}
 _INSTALLED: Final = ("site-packages", "dist-packages")
 
 
+@lru_cache(maxsize=1024)
 def package_of(path: str) -> str:
     """The package that a file belongs to; ``python``: that of Python itself; empty: none, so the script's own code.
 

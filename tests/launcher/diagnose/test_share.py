@@ -56,7 +56,7 @@ def test_least_is_lost_first() -> None:
 
 def test_beyond_that_ranks_and_exits_are_left_out() -> None:
     victim, hostile = rank(0, user=1), [replace(rank(n, user=2), job="x" * 1000) for n in range(100)]
-    exits = [SeenExit("x" * 1000, n, user=2) for n in range(100_000)]
+    exits = [SeenExit("x" * 1000, n, user=2) for n in range(10_000)]
     found = fitted([*hostile, victim], exits, 1 << 20)
     assert victim in found.ranks
     assert 0 < len([each for each in found.ranks if each.user == 2]) <= 100

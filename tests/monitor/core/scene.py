@@ -436,7 +436,7 @@ class Scene:
                 seen = tuple(rank.observation(self.now) for rank in ranks)
                 if not self.reports_durations:
                     seen = tuple(replace(each, quiet=None, first_time=()) for each in seen)
-                self.submit(NodeObservation(node, self.attempt, seen))
+                apply(self.job, NodeObservation(node, self.attempt, seen), self.now)
 
     def stacks(self, node: str) -> tuple[RankStack, ...]:
         return tuple(r.stack() for r in self.ranks if r.node == node and not r.dead and not r.over)

@@ -36,6 +36,7 @@ def test_text_comes_back(ranks: list[int]) -> None:
 def test_they_are_ordered_as_tuples_are(one: list[int], other: list[int]) -> None:
     assert (RankRuns(one) < RankRuns(other)) == (tuple(sorted(set(one))) < tuple(sorted(set(other))))
     assert (RankRuns(one) == RankRuns(other)) == (set(one) == set(other))
+    assert RankRuns(one).cover(np.array(other, np.int64)) == (set(one) >= set(other))
 
 
 def test_text_is_short() -> None:

@@ -17,6 +17,7 @@ from monitor.core.scene import Scene
 from monitor.core.test_stall import move, retrying
 from rankwatch_monitor.app import create_app
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.service import log_requests
 from rankwatch_monitor.service.monitor import Monitor
 from web.scene_monitor import StagedClock
 
@@ -91,7 +92,8 @@ def readable(job: Job) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_every_read_leaves_the_job_as_it_was(moment: str) -> None:
+def test_every_read_leaves_the_job_as_it_was(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_requests, "ANSWER_SECONDS", 0.0)  # no launcher is there to answer
     scene = MOMENTS[moment]()
     monitor = Monitor(clock=StagedClock(scene.now), read_only=True)
     monitor.adopt(scene.job)

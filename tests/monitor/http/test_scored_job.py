@@ -34,8 +34,7 @@ def send(api: Api, job: str, iteration: int) -> None:
     api.report(*reports)
 
 
-@pytest.fixture
-def slow(api: Api, job: str) -> str:
+def named_straggler(api: Api, job: str) -> str:
     """A job whose straggler has been named."""
     iteration = 0
 
@@ -47,6 +46,13 @@ def slow(api: Api, job: str) -> str:
 
     wait_for(named, "the straggler is named")
     return job
+
+
+@pytest.fixture(scope="module")
+def slow(monitor: RunningMonitor) -> str:
+    """One that no test changes."""
+    with Api(monitor.url) as api:
+        return named_straggler(api, "slow")
 
 
 def test_scores_stragglers_and_verdict_are_the_same_everywhere(monitor: RunningMonitor, api: Api, slow: str) -> None:
@@ -90,7 +96,8 @@ def test_the_command_prints_the_report_and_the_scores_as_json(monitor: RunningMo
     assert whole["scores"]["ranks"][SLOW]["gpu_robust"] == 0.5
 
 
-def test_a_threshold_changed_while_the_job_runs_holds_from_the_next_window_on(api: Api, slow: str) -> None:
+def test_a_threshold_changed_while_the_job_runs_holds_from_the_next_window_on(api: Api, job: str) -> None:
+    slow = named_straggler(api, job)
     api.change_policy(slow, straggler_slowdown=0.9)
     iteration = 10_000
 

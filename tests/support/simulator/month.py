@@ -25,7 +25,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -204,8 +204,8 @@ class Judged:
     named: frozenset[int] = frozenset()
 
 
-def play(plan: Plan, slow: straggler_plan.Slowdown | None = None) -> Judged:
-    """Play a month, or a part of one, through the core."""
+def play(plan: Plan, slow: straggler_plan.Slowdown | None = None, policy: Mapping[str, Any] | None = None) -> Judged:
+    """Play a month, or a part of one, through the core; ``policy``: settings that differ from the defaults."""
     month, looks = Month(plan, slow), _looks(plan)
     memory: list[float] = []
     named: set[int] = set()
@@ -220,7 +220,7 @@ def play(plan: Plan, slow: straggler_plan.Slowdown | None = None) -> Judged:
             due[0] = next(looks)
 
     used = time.process_time()
-    performance = Simulation(month, on_event=look)
+    performance = Simulation(month, policy, on_event=look)
     outcome = performance.run()
     reported = performance.job.performance
     return Judged(
@@ -235,13 +235,13 @@ def play(plan: Plan, slow: straggler_plan.Slowdown | None = None) -> Judged:
     )
 
 
-def sick(plan: Plan, rank: int, dose: float) -> Judged:
+def sick(plan: Plan, rank: int, dose: float, policy: Mapping[str, Any] | None = None) -> Judged:
     """The same with a rank that is slow from some time on, and another that hangs once: both are to be found."""
     windows = int(plan.seconds / STEP / WINDOW)
     slow = straggler_plan.Slowdown(straggler_plan.Slow.COMPUTE, dose, (rank,), since=windows // 4)
     # In the first launch, before somebody relaunches it from outside.
     hang = Fault(FaultKind.HANG, (1,), step=min(windows * WINDOW, plan.relaunch_every) // 2)
-    return play(replace(plan, faults=(hang,)), slow)
+    return play(replace(plan, faults=(hang,)), slow, policy)
 
 
 def _looks(plan: Plan) -> Iterator[float]:

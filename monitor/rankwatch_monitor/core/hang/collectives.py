@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from rankwatch_monitor.core.cause import Call
@@ -219,15 +219,16 @@ def _first_mismatch(of_group: Sequence[GroupProgress]) -> Mismatch | None:
         for number, call in enumerate(each.calls, each.calls_from):
             if call and number > least:
                 calls_by_number.setdefault(number, {}).setdefault(call, []).append(each)
-    for number, made in sorted(calls_by_number.items(), key=itemgetter(0)):
-        if len(made) > 1:
-            ranks_of = {call: tuple(sorted(rank for f in each for rank in f.ranks)) for call, each in made.items()}
-            calls = sorted(ranks_of.items(), key=_most_ranks)
-            waiting = frozenset(rank for f in of_group if f.completed < number for rank in f.ranks)
-            majority = 2 * len(calls[0][1]) > sum(len(f.ranks) for f in of_group)
-            beside = frozenset(rank for f in of_group if f.beside for rank in f.ranks)
-            return Mismatch(of_group[0].group, number, tuple(calls), majority, waiting, beside)
-    return None
+    differing = min((number for number, made in calls_by_number.items() if len(made) > 1), default=None)
+    if differing is None:
+        return None
+    made = calls_by_number[differing]
+    ranks_of = {call: tuple(sorted(rank for f in each for rank in f.ranks)) for call, each in made.items()}
+    calls = sorted(ranks_of.items(), key=_most_ranks)
+    waiting = frozenset(rank for f in of_group if f.completed < differing for rank in f.ranks)
+    majority = 2 * len(calls[0][1]) > sum(len(f.ranks) for f in of_group)
+    beside = frozenset(rank for f in of_group if f.beside for rank in f.ranks)
+    return Mismatch(of_group[0].group, differing, tuple(calls), majority, waiting, beside)
 
 
 def _most_ranks(call: tuple[str, tuple[int, ...]]) -> tuple[int, tuple[int, ...]]:

@@ -102,10 +102,10 @@ def _heartbeats(columns: RankColumns, limits: Limits, live_R: Bools) -> list[Ver
         elapsed_R, end, source = columns.last_update_R - sign_R, columns.last_update_R, LimitSource.LEARNED
         kind = VerdictKind.HEARTBEAT_OVERRUN
         verdicts.append(past(kind, elapsed_R, limits.signs, outside_R, end=end, source=source))
-    any_beat = bool(np.any(has_beaten_R))
+    any_beat = bool(has_beaten_R.any())
     source = limits.initial_heartbeat_source
     if limits.initial_heartbeat is not None and (any_beat or source is not LimitSource.DEFAULT):
-        others_beat = float(np.nanmin(columns.first_heartbeat_R)) if any_beat else np.nan
+        others_beat = np.fmin.reduce(columns.first_heartbeat_R) if any_beat else np.nan
         elapsed_R = columns.last_update_R - np.fmax(columns.first_report_R, others_beat)
         # A rank with other signs of progress need not send heartbeats: many scripts call heartbeat() on one rank.
         waiting_R = live_R & ~has_beaten_R & ~columns.uses_sections_R & (columns.iteration_R < 0)
@@ -151,18 +151,18 @@ def _without_progress(
     first_time = min(limits.rank.first_time or np.inf, sample_after or np.inf)
     shortest = min((*limits.rank.learned.values(), first_time), default=np.inf)
     ranks = np.flatnonzero(live_R & (quiet_R > shortest))
-    ranks = ranks[~np.all(np.isnan(open_RS[ranks]), axis=1)]
-    if not len(ranks):
+    if not len(ranks) or not len(ranks := ranks[~columns.outside_sections()[ranks]]):
         return []
     innermost_R = np.full(len(columns), -1)
     # Of two sections entered at the same time the one observed later is the inner one, so ties go to the last.
-    innermost_R[ranks] = open_RS.shape[1] - 1 - np.nanargmax(open_RS[ranks, ::-1], axis=1)
+    innermost_R[ranks] = open_RS.shape[1] - 1 - np.fmax(open_RS[ranks, ::-1], -np.inf).argmax(axis=1)
     verdicts: list[Verdicts] = []
     for s in np.flatnonzero(np.bincount(innermost_R[ranks])):  # unique() imports numpy.ma when first called
         name, first_R = columns.sections[s], columns.first_RS[:, s]
         for first in (False, True):
             limit, source = limits.rank.without_progress(name, first=first)
-            if limit is None:
+            where_R = live_R & (innermost_R == s) & (first_R == first)
+            if limit is None or not where_R.any():
                 continue
             source = limits.source_of(name, source)
             elapsed_R = quiet_R
@@ -171,7 +171,6 @@ def _without_progress(
                 elapsed_R = np.fmin(quiet_R, columns.last_update_R - columns.last_heartbeat_R)
                 seen = SEEN_FACTOR * limits.seen.get(name, 0.0)
                 limit = min(limit, max(sample_after, seen) if sample_after else np.inf)
-            where_R = live_R & (innermost_R == s) & (first_R == first)
             kind, end = VerdictKind.SECTION_OVERRUN, columns.sections_updated_R
             verdicts.append(past(kind, elapsed_R, limit, where_R, name, end=end, source=source))
     return verdicts
@@ -185,8 +184,7 @@ def _silent(columns: RankColumns, limits: Limits, live_R: Bools, now: float, sil
     # If no rank reports, the network to the monitor is the likelier cause: the job is lost, not hung. The last reports
     # before an outage lie up to an export interval apart, so "fresh" is well within the limit.
     fresh_R = elapsed_R <= silence_limit(columns, limits.silence / 2)
-    any_reports = bool(np.any(live_R & fresh_R))
-    if not any_reports:
+    if not (live_R & fresh_R).any():
         return NONE
     return past(VerdictKind.SILENT, elapsed_R, limit_R, live_R, end=now, source=limits.silence_source)
 
@@ -194,9 +192,9 @@ def _silent(columns: RankColumns, limits: Limits, live_R: Bools, now: float, sil
 def _never_started(
     columns: RankColumns, limits: Limits, judged_R: Bools, now: float, silence_baseline: float
 ) -> Verdicts:
-    if limits.initial_heartbeat is None or not np.any(columns.reported_R):
+    absent_R = judged_R & ~columns.reported_R
+    if limits.initial_heartbeat is None or not absent_R.any() or not columns.reported_R.any():
         return NONE
     first_report = max(float(np.nanmin(columns.first_report_R)), silence_baseline)
-    elapsed_R = np.full(len(columns), now - first_report)
-    absent_R, source = judged_R & ~columns.reported_R, limits.initial_heartbeat_source
+    elapsed_R, source = np.full(len(columns), now - first_report), limits.initial_heartbeat_source
     return past(VerdictKind.NEVER_STARTED, elapsed_R, limits.initial_heartbeat, absent_R, end=now, source=source)

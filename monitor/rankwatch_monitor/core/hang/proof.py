@@ -214,6 +214,8 @@ def decide(columns: RankColumns, limits: RankLimits, stacks: Stacks, now: float)
     live_R = live_ranks(columns)
     fresh = FRESH_SECONDS + FRESH_PER_RANK * len(columns)
     seen_R = live_R & (now - columns.proof_at_R <= fresh) & (columns.proof_at_R > _moved_at(columns))
+    if not seen_R.any():
+        return NOTHING
 
     def ranks(proof: Proof) -> tuple[int, ...]:
         return tuple(np.flatnonzero(seen_R & (columns.proof_R == PROOFS.index(proof))).tolist())
@@ -267,7 +269,7 @@ def last_moved(columns: RankColumns) -> float:
 
 def _moved_at(columns: RankColumns) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """When each rank last moved; minus infinity where that is unknown."""
-    moved: np.ndarray[tuple[int], np.dtype[np.float64]] = np.nan_to_num(columns.last_progress_R, nan=-np.inf)
+    moved: np.ndarray[tuple[int], np.dtype[np.float64]] = np.fmax(columns.last_progress_R, -np.inf)
     return moved
 
 

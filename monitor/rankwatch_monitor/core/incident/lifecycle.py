@@ -48,6 +48,7 @@ from rankwatch_monitor.core.incident.patience import patience, standstill_of
 from rankwatch_monitor.core.incident.state_machine import Command, Diagnosis
 from rankwatch_monitor.core.incident_record import Ended, Incident, Phase, Timeline, Withheld, stated
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
+from rankwatch_monitor.core.rank_runs import RankRuns
 from rankwatch_monitor.core.ranks import EXITED, Ints, leaves, left_ranks, live_ranks
 from rankwatch_monitor.core.words.causes import reason
 from rankwatch_monitor.core.words.sentence import also_to_blame
@@ -120,7 +121,7 @@ def advance(job: Job, now: float, *, windows: bool = True) -> list[Effect]:
 
 def _give_back(job: Job) -> None:
     """Give back the restarts for limits that nobody configured, once training has got past the place."""
-    furthest = job.furthest_iteration
+    furthest = job.furthest_iteration if job.standstills else None
     for i, each in enumerate(job.standstills):
         past = furthest is not None and each.step is not None and furthest > each.step
         if past and not each.given_back and each.attempt < job.attempt:
@@ -139,7 +140,9 @@ def verdicts_of(job: Job, now: float, *, standing: bool = False) -> Verdicts:
     columns = standstill.as_of(job.columns, now) if standing else job.columns
     verdicts = detect(columns, job.limits, now, silence_baseline=job.silence_since, sample_after=sample_after)
     found = node_loss.merge(job, verdicts, now)
-    return found or (NONE if leaves(job.columns, now) else stall.verdicts(job))
+    if found or not (stalled := stall.verdicts(job)) or leaves(job.columns, now):
+        return found
+    return stalled
 
 
 class Allowed(NamedTuple):
@@ -860,13 +863,12 @@ def _order_missed(job: Job, incident: Incident) -> bool:
 
 
 def _observe(job: Job, incident: Incident, verdicts: Verdicts, now: float) -> None:
-    known = np.array(incident.affected, dtype=np.int64)
-    affected = incident.affected
-    if not np.isin(verdicts.rank_V, known).all():
-        affected = union(known, verdicts.rank_V)
-    furthest = incident.furthest_iteration
-    if job.furthest_iteration is not None:  # a rank's last report may arrive after the verdict on it
-        furthest = max(furthest or 0, job.furthest_iteration)
+    affected, furthest, reached = incident.affected, incident.furthest_iteration, job.furthest_iteration
+    known = affected if isinstance(affected, RankRuns) else RankRuns(affected)
+    if not known.cover(verdicts.rank_V):
+        affected = union(affected, verdicts.rank_V)
+    if reached is not None:  # a rank's last report may arrive after the verdict on it
+        furthest = max(furthest or 0, reached)
     if (affected, furthest) != (incident.affected, incident.furthest_iteration):
         machine.transition(incident, machine.Observed(affected, furthest), now)
 
