@@ -80,7 +80,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import PackageNotFoundError, version
 
         try:
-            return version("rankwatch")
+            found = version("rankwatch")
         except PackageNotFoundError:
-            return "0+unknown"
+            found = "0+unknown"
+        return globals().setdefault(name, found)  # from a file
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

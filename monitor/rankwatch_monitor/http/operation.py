@@ -47,15 +47,12 @@ def metrics_routes(routes: APIRouter, monitor: Monitor) -> None:
 def probe_routes(routes: APIRouter, monitor: Monitor, loops: Sequence[asyncio.Task[None]]) -> None:
     """``GET /livez`` and ``GET /readyz``; ``loops`` holds the task that evaluates jobs, once it was started."""
     routes.tags = ["operation"]
+    about = {"status": "alive", "rankwatch": rankwatch.__version__}
 
     @routes.get("/livez", summary="The loop evaluates jobs")
     async def livez() -> Response:
         found = _dead(monitor, loops)
-        return (
-            problems.problem(503, found)
-            if found
-            else JSONResponse({"status": "alive", "rankwatch": rankwatch.__version__})
-        )
+        return problems.problem(503, found) if found else JSONResponse(about)
 
     @routes.get("/readyz", summary="The loop evaluates and the database accepts rows")
     async def readyz() -> Response:
