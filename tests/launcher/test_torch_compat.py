@@ -123,6 +123,7 @@ LAUNCHER = Path(torch_compat.__file__).parent
 OTHERS_NAMES = {
     "_fields",
     "_PATTERN",
+    "_Unpickler",
     *dir(argparse),
     *dir(argparse.ArgumentParser()),
     *dir(argparse.ArgumentParser()._optionals),

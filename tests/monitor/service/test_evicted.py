@@ -52,7 +52,7 @@ def test_a_lost_job_that_is_evicted_and_reports_again_keeps_budget_limits_and_go
         job = receive(monitor, "first")
         monitor.submit("first", PolicyChanged(job.policy.changed({"max_restarts": 9})))
         job.restarts, began = 2, job.created_at
-        job.durations.add_longest("step", 4.0, first=False)
+        job.durations.add_longest("step", 4.0)
         clock.at += 500.0
         monitor.tick()
         assert verdict.job_state(job, clock.now())[0] == "lost"
