@@ -200,7 +200,9 @@ class Surfaces:
         goodput = re.search(r"GOODPUT ([\d.]+) %", text)
         assert state, printed
         assert attempt, printed
-        counts = dict(re.findall(r"^  ([a-z]+) +(\d+)  \(", printed, re.M)) if "RANKS" in printed else None
+        counts = (
+            dict(re.findall(r"^  ([a-z]+) +(\d+)  \(", printed, re.M)) if re.search(r"^RANKS", printed, re.M) else None
+        )
         return Facts(
             state.group(1).lower(),
             int(attempt.group(1)),

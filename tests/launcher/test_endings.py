@@ -103,11 +103,16 @@ def exit_codes(
 
 
 def are_looked_at(tmp_path: Path, ways: Iterable[str]) -> None:
-    looker = Looker()
-    codes, printed = exit_codes(tmp_path / "looked", ways, looker=looker)
-    assert codes == {name: EXPECTED[name] for name in ways}, printed[-4000:]
-    assert "not rethrown" not in printed
-    assert all(looker.looks[name] for name in ways), looker.looks
+    left = list(ways)
+    for folder in ("looked", "second", "third"):  # a busy machine may have had no time for a look at some of them
+        looker = Looker()
+        codes, printed = exit_codes(tmp_path / folder, left, looker=looker)
+        assert codes == {name: EXPECTED[name] for name in left}, printed[-4000:]
+        assert "not rethrown" not in printed
+        left = [name for name in left if not looker.looks[name]]
+        if not left:
+            return
+    raise AssertionError(f"never looked at: {', '.join(left)}")
 
 
 def test_ranks_that_are_looked_at_end_as_they_would_without(tmp_path: Path) -> None:
