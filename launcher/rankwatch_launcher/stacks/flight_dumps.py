@@ -24,7 +24,6 @@ DEFAULTS: Final = ("/tmp/nccl_trace_rank_", "{home}/.cache/torch/comm_lib_trace_
 """Where torch dumps to without TORCH_FR_DUMP_TEMP_FILE, by version."""
 MOST_MEMORY: Final = 1 << 30
 """Bytes for all dumps of a node at a time; the largest that torch writes takes a tenth."""
-
 MOST_VALUES: Final = 1 << 23
 """Values in a dump; the largest of torch has 2,000 calls with 100 frames each."""
 DEEPEST: Final = 32

@@ -249,7 +249,7 @@ class MetricsDecoder:
                 self.check([each.sender for each in resources], forbidden)
         reports: list[RankReport] = []
         points: list[int] = []
-        budget = Budget("data points", self._limits.points_per_request, self._limits.points_per_report)
+        budget = Budget("data points", self._limits)
         if self._elsewhere is not None:
             resources = self._ours(resources, rejections, budget)
         for each in resources:

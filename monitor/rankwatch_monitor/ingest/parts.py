@@ -48,11 +48,7 @@ def cut(body: bytes, encoded: Format, kind: Kind, limits: Limits) -> Parts:
     if encoded == "json":
         body = decode(body, encoded, REQUESTS[kind], limits).SerializeToString()
     parts = Parts([], [])
-    budget = (
-        Budget("data points", limits.points_per_request, limits.points_per_report)
-        if kind == "metrics"
-        else Budget("spans", limits.spans_per_request, limits.points_per_report)
-    )
+    budget = Budget("data points" if kind == "metrics" else "spans", limits)
     held: list[bytes] = []
     begin = size = 0
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from rankwatch_monitor.ingest.limits import Counters
+from rankwatch_monitor.ingest.limits import Counters, Limits
 
 
 class Refusal(Exception):  # noqa: N818 - a response to the sender, not an error of the monitor
@@ -35,6 +35,9 @@ def too_many(what: str, limit_name: str, limit: int) -> Refusal:
     )
 
 
+_OF_REQUEST: Final = {"data points": "points_per_request", "spans": "spans_per_request"}
+
+
 class Budget:
     """The number of further points or spans that a request and each of its reports may hold.
 
@@ -42,25 +45,26 @@ class Budget:
         Refusal: 413, there are more.
     """
 
-    __slots__ = ("_left", "_left_of_report", "_limit", "_limit_of_report", "_what")
+    __slots__ = ("_left", "_left_of_report", "_limits", "_what")
 
-    def __init__(self, what: Literal["data points", "spans"], limit: int, limit_of_report: int) -> None:
-        self._what, self._left, self._limit = what, limit, limit
-        self._left_of_report = self._limit_of_report = limit_of_report
+    def __init__(self, what: Literal["data points", "spans"], limits: Limits) -> None:
+        self._what, self._limits = what, limits
+        self._left: int = getattr(limits, _OF_REQUEST[what])
+        self._left_of_report = limits.points_per_report
 
     def begin_report(self) -> None:
         """What is taken from here on is of another report."""
-        self._left_of_report = self._limit_of_report
+        self._left_of_report = self._limits.points_per_report
 
     def take(self, items: int) -> None:
         """Count points or spans, and what they are in."""
         self._left -= items
         self._left_of_report -= items
         if self._left < 0:
-            name = "points_per_request" if self._what == "data points" else "spans_per_request"
-            raise too_many(self._what, name, self._limit)
+            name = _OF_REQUEST[self._what]
+            raise too_many(self._what, name, getattr(self._limits, name))
         if self._left_of_report < 0:
-            raise too_many(f"{self._what} of one resource", "points_per_report", self._limit_of_report)
+            raise too_many(f"{self._what} of one resource", "points_per_report", self._limits.points_per_report)
 
 
 Forbidden = Callable[[str], str | None]

@@ -77,7 +77,7 @@ class TracesDecoder:
         limits = self._limits
         if len(request.resource_spans) > limits.resources_per_request:
             raise too_many("resources", "resources_per_request", limits.resources_per_request)
-        budget = Budget("spans", limits.spans_per_request, limits.points_per_report)
+        budget = Budget("spans", limits)
         for each in request.resource_spans:
             budget.begin_report()
             budget.take(sum(len(scope.spans) + 1 for scope in each.scope_spans))
