@@ -27,10 +27,11 @@ from rankwatch_monitor.core.goodput.intervals import Bucket
 from rankwatch_monitor.core.incident.lifecycle import STOPS, verdicts_of
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
+from rankwatch_monitor.core.liveness import QUIET_AFTER
 from rankwatch_monitor.core.ranks import EXITED, STOPPED
 from rankwatch_monitor.core.views import job_view
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.core.views.quiet_host import quiet_host
+from rankwatch_monitor.core.views.quiet_host import QuietHost, quiet_host
 from rankwatch_monitor.web import static_folder
 from support.windows import COMPUTE, EVERY, Ranks, Work
 from web.scene_monitor import SceneMonitor, serving_scenes
@@ -246,15 +247,21 @@ def state_of(job: Job, now: float) -> str:
     return "running" if job.columns.reported_R.any() else "starting"
 
 
-def rank_states(job: Job, now: float) -> list[str]:
+def activity_of(runs: list[Run | SlowRun]) -> HostActivity:
+    """Of which hosts other jobs hear: they share the names of their hosts."""
+    return HostActivity({run.job.id: run.job for run in runs})
+
+
+def rank_states(job: Job, now: float, quiet: QuietHost | None) -> list[str]:
     """The state of each rank by its columns, its verdicts and the culprits."""
     columns, incident = job.columns, open_incident(job)
     current = incident is not None and incident.attempt == job.attempt
     blamed = {culprit.rank for culprit in incident.culprits} if incident is not None and current else set()
+    silenced = {each.rank for each in incident.culprits if each.kind == "host_silent"} & blamed if incident else set()
     verdicts = {each.rank: each for each in verdicts_of(job, now)}
     busy = incident is not None and incident.proof == Proof.BUSY
     certain = incident.confirmed if incident is not None else any(v.source.acts_at_once for v in verdicts.values())
-    hung, quiet = "hung" if certain else "suspected", quiet_host(job, now)
+    hung = "hung" if certain else "suspected"
 
     # No step completes after a crash or the loss of a node, until the launchers begin the next attempt.
     gone = current and incident is not None and str(incident.kind) in ("process_exited", "node_lost")
@@ -275,6 +282,8 @@ def rank_states(job: Job, now: float) -> list[str]:
         if verdict is not None and str(verdict.kind) in ("silent", "node_lost"):
             return "silent"
         if quiet is not None and rank in quiet.ranks:
+            return "silent"
+        if rank in silenced and now - columns.last_heard_R[rank] > QUIET_AFTER:
             return "silent"
         if rank in blamed and not busy:
             return hung if quiet is None else "waiting"
@@ -381,9 +390,10 @@ def line_of(row: list[str]) -> Line:
     return Line(ranks, made[1], former, row)
 
 
-def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun) -> None:
+def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun, runs: list[Run | SlowRun]) -> None:
     """One job's overview with the core, and its parts with each other."""
-    state, ranks = state_of(job, now), rank_states(job, now)
+    quiet = quiet_host(job, now, activity_of(runs))
+    state, ranks = state_of(job, now), rank_states(job, now, quiet)
     incident, counts = open_incident(job), Counter(ranks)
     same("job", shown["job"], job.name)
     same("states", (shown["state"], shown["mark"]), (state, state))
@@ -427,7 +437,6 @@ def compare_job(shown: dict[str, Any], job: Job, now: float, run: Run | SlowRun)
     )
     culprits = {c.rank for c in incident.culprits} if incident else set()
     former = incident is not None and incident.attempt < job.attempt
-    quiet = quiet_host(job, now)
     table = table_of(shown["rows"])
     same("lines of the table", sorted(rank for line in table for rank in line.ranks), list(range(len(ranks))))
     same("table", {rank: line.state for line in table for rank in line.ranks}, dict(enumerate(ranks)))
@@ -622,8 +631,7 @@ def compare_fleet(shown: dict[str, Any], runs: list[Run | SlowRun], now: float) 
         same_share("goodput in the list", figures.get("goodput", "–"), None if early else ratio(job))
         restarts = f"{job.restarts}/{job.restart_budget}" if job.restarts else ""
         same("restarts in the list", figures.get("restarts", "").replace(" ", ""), restarts)
-    activity = HostActivity({run.job.id: run.job for run in runs})  # of which host other jobs hear
-    advised = {run.job.id: job_view.summary(run.job, now, activity)["advice"] for run in runs}
+    advised = {run.job.id: job_view.summary(run.job, now, activity_of(runs))["advice"] for run in runs}
     needing = {job for job, advice in advised.items() if advice is not None and not advice["waits"]}
     waiting = {job for job, advice in advised.items() if advice is not None and advice["waits"]}
     for words, jobs in (("needs? you", needing), ("recovering", waiting)):
@@ -710,6 +718,8 @@ def look(
                 shown = scenes[-1] if last else chance.choice(runs)
                 page.goto(f"{monitor.url}/#/jobs/{shown.job.id}")
             page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-            found = settled(page, partial(compare_job, job=shown.job, now=now, run=shown), each=chance.random() < 0.2)
+            found = settled(
+                page, partial(compare_job, job=shown.job, now=now, run=shown, runs=runs), each=chance.random() < 0.2
+            )
         where = shown.job.id if shown else "the list of jobs"
         assert not found, f"{seed}: moment {moment} at {now:.0f} of {where}: {found}"

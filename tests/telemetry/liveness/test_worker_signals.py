@@ -158,7 +158,7 @@ from torch.utils.data import DataLoader
 if __name__ == "__main__":
     rankwatch.init()
     batches = iter(DataLoader(range(10_000_000), num_workers=2))
-    next(batches)
+    next(batches), next(batches)  # one of each worker: one that still starts dies by the signal, as without Rankwatch
     workers = batches._workers
     open("ready", "w").write("ready")
     input()

@@ -11,7 +11,7 @@ from typing import Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from rankwatch.contract.enums import JobState, Proof, RankState, VerdictKind
+from rankwatch.contract.enums import CulpritClass, JobState, Proof, RankState, VerdictKind
 from rankwatch.contract.node_checks import failed, unfit
 from rankwatch_monitor.core import goodput_accounting, liveness, nodes
 from rankwatch_monitor.core.hang.blame import exit_of
@@ -25,7 +25,7 @@ from rankwatch_monitor.core.views import downtime, ended, goodput_note, phases, 
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.job_verdict import steps_per_second
 from rankwatch_monitor.core.views.lag import explained
-from rankwatch_monitor.core.views.quiet_host import quiet_host
+from rankwatch_monitor.core.views.quiet_host import quiet_host, quiet_ranks
 from rankwatch_monitor.core.views.stated import stated
 from rankwatch_monitor.core.words.causes import reason as exit_reason
 
@@ -60,7 +60,8 @@ def rank_states(job: Job, verdicts: Verdicts, now: float) -> npt.NDArray[np.uint
     columns = job.columns
     codes_R = np.where(columns.reported_R, _CODE[RankState.RUNNING], _CODE[RankState.UNSEEN]).astype(np.uint8)
     incident = job.open_incident
-    blamed = {c.rank for c in incident.culprits} if incident and incident.attempt == job.attempt else set()
+    named = incident.culprits if incident and incident.attempt == job.attempt else ()
+    blamed = {culprit.rank for culprit in named}
     busy = blamed if incident is not None and incident.proof == Proof.BUSY else set()
     certain = incident.confirmed if incident is not None else verdicts.act_at_once
     hung = _CODE[RankState.HUNG if certain else RankState.SUSPECTED]
@@ -73,6 +74,9 @@ def rank_states(job: Job, verdicts: Verdicts, now: float) -> npt.NDArray[np.uint
     for rank in blamed - busy:
         if rank < len(codes_R) and codes_R[rank] not in (_CODE[RankState.SILENT], _CODE[RankState.DEAD]):
             codes_R[rank] = hung
+    if silent := [each.rank for each in named if each.kind is CulpritClass.HOST_SILENT and each.rank < len(columns)]:
+        # Also where the others are not heard lately either, and silence is no verdict any more.
+        codes_R[quiet_ranks(job, now) & np.isin(np.arange(len(columns)), silent)] = _CODE[RankState.SILENT]
     if (quiet := quiet_host(job, now)) is not None:
         codes_R[np.isin(codes_R, (_CODE[RankState.HUNG], _CODE[RankState.SUSPECTED]))] = _CODE[RankState.WAITING]
         codes_R[list(quiet.ranks)] = _CODE[RankState.SILENT]

@@ -18,7 +18,7 @@ from rankwatch_monitor.core import liveness
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job, Node
-from rankwatch_monitor.core.ranks import SILENT_INTERVALS, live_ranks, report_intervals, silence_limit
+from rankwatch_monitor.core.ranks import SILENT_INTERVALS, Bools, Floats, live_ranks, report_intervals, silence_limit
 from rankwatch_monitor.core.views import host_commands
 
 if TYPE_CHECKING:
@@ -88,11 +88,7 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
     if incident is None or not _may_explain(job, incident) or liveness.lost(job, now):
         return None
     columns = job.columns
-    heard_R = np.fmax(columns.last_heard_R, job.silence_since)
-    live_R = live_ranks(columns)
-    # Compared with the newest message of the job: a monitor that receives nothing at all has no quiet host.
-    threshold_R = np.fmax(liveness.QUIET_AFTER, SILENT_INTERVALS * report_intervals(columns))
-    quiet_R = live_R & (min(now, job.last_heard) - heard_R > threshold_R)
+    live_R, quiet_R = live_ranks(columns), quiet_ranks(job, now)
     if not quiet_R.any() or quiet_R[live_R].all():
         return None
     loud = {columns.hosts[rank] for rank in np.flatnonzero(live_R & ~quiet_R)}
@@ -113,7 +109,7 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
     silence = job.policy.silence_timeout
     limit = None if silence is None else float(silence_limit(columns, silence)[ranks].max())
     silent = [node for node in job.nodes.values() if node.registration.host in hosts]
-    since = max([*(node.seen for node in silent), float(heard_R[ranks].max())])
+    since = max([*(node.seen for node in silent), float(_heard(job)[ranks].max())])
     one_of_each = {columns.hosts[rank]: rank for rank in ranks}.values()
     permitted = all(exclusion.permitted(job, rank) is not None for rank in one_of_each)
     left = exclusion.remaining(job, *hosts)
@@ -134,6 +130,21 @@ def quiet_host(job: Job, now: float, activity: HostActivity | None = None) -> Qu
         alternatives=_alternatives(hosts[0], pids, excludable=excludable) if " ps " in command else (),
         notes=tuple(filter(None, (*_notes(job, hosts, launchers=bool(silent)), obstacle))),
     )
+
+
+def quiet_ranks(job: Job, now: float) -> Bools:
+    """The live ranks that were not heard for several reports before the newest message of the job; shape (R,).
+
+    Of a job of which nothing is received at all: those that were quiet before.
+    """
+    columns = job.columns
+    threshold_R = np.fmax(liveness.QUIET_AFTER, SILENT_INTERVALS * report_intervals(columns))
+    return live_ranks(columns) & (min(now, job.last_heard) - _heard(job) > threshold_R)
+
+
+def _heard(job: Job) -> Floats:
+    """Unix seconds, shape (R,)."""
+    return np.fmax(job.columns.last_heard_R, job.silence_since)
 
 
 def _alternatives(host: str, launchers: Sequence[int], *, excludable: bool) -> tuple[str, ...]:

@@ -40,6 +40,17 @@ def test_a_host_whose_silence_is_certain_is_named_by_the_incident() -> None:
     assert scene.rank_state(4) is RankState.SILENT
 
 
+def test_ranks_named_as_silent_stay_silent_while_the_others_fall_silent_too() -> None:
+    scene = Scene(8, hosts=2, on_hang="log").run(30).cut_host(1).run(70).cut_host(0)
+    states = set()
+    for _ in range(100):  # past the time after which the whole job is lost
+        scene.run(1)
+        states.add(scene.rank_state(4))
+        assert job_view.summary(scene.job, scene.now)["ranks_reporting"] == (0 if scene.state == "lost" else 4)
+    assert scene.state == "lost"
+    assert states == {RankState.SILENT}
+
+
 def test_no_host_is_quiet_where_all_report_or_none_does() -> None:
     hang = Scene(8, hosts=2, on_hang="log").run(30).hang(1).run(25)
     assert hang.job.open_incident is not None
