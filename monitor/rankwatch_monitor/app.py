@@ -17,6 +17,7 @@ from rankwatch.contract import semconv
 from rankwatch_monitor import web
 from rankwatch_monitor.http import problems
 from rankwatch_monitor.http.auth import AllTokens, Scope, Tokens, TokenSource, admit_senders, line_of, refusal, require
+from rankwatch_monitor.http.bodies import BodyRoute
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
 from rankwatch_monitor.http.fastlane.protocol import FAST_LANES, OTHERS
@@ -145,7 +146,7 @@ def _add(
     behind: Sequence[DependsOn] = (),
 ) -> None:
     """Add routes; of an included router FastAPI would make each twice, the second time within the first request."""
-    made = APIRouter(prefix=under, dependencies=behind)
+    made = APIRouter(prefix=under, dependencies=behind, route_class=BodyRoute)
     make(made, *given)
     app.router.routes += made.routes
 

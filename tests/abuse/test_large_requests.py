@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
 from rankwatch_monitor.http.fastlane.requests import FallBackError
 from rankwatch_monitor.ingest.admission import Admission
+from rankwatch_monitor.ingest.body import inflate_little
 from rankwatch_monitor.ingest.limits import MIB, Counters, Limits
 from rankwatch_monitor.ingest.message import decode
 from rankwatch_monitor.ingest.metrics_decoder import MetricsDecoder
@@ -194,6 +196,26 @@ def test_json_of_many_values_is_refused_before_it_is_decoded(unit: bytes) -> Non
     """Decoding it would keep the interpreter's lock for seconds."""
     sent = b'{"x":[' + unit * 400_000 + b"1]}"
     assert peak_of(lambda: decode(sent, "json", REQUESTS["metrics"], Limits())) < MIB
+
+
+def test_json_of_many_names_is_refused_while_it_is_decoded() -> None:
+    """No message of OTLP has them; C code would keep the interpreter's lock for half a second."""
+    sent = b"{" + b",".join(b'"%x":0' % n for n in range(300_000)) + b"}"
+    assert peak_of(lambda: decode(sent, "json", REQUESTS["metrics"], Limits())) < 8 * MIB
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_on_the_loop_no_more_is_inflated_than_a_turn_has_time_for(encoding: str) -> None:
+    bomb = b"\0" * (16 * MIB)
+    packed = zstandard.compress(bomb) if encoding == "zstd" else gzip.compress(bomb)
+    tracemalloc.start()
+    try:
+        assert inflate_little(packed, encoding, Limits(), 64 * 1024) is None
+        assert tracemalloc.get_traced_memory()[1] < 12 * MIB
+    finally:
+        tracemalloc.stop()
+    few = zstandard.compress(b"few") if encoding == "zstd" else gzip.compress(b"few")
+    assert inflate_little(few, encoding, Limits(), 64 * 1024) == b"few"
 
 
 def test_a_forbidden_job_at_the_end_of_a_large_request_leaves_no_trace_of_the_others() -> None:

@@ -23,7 +23,7 @@ from rankwatch_monitor.http.fastlane.requests import sender
 from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.http.request_gate import LARGEST, LARGEST_EVIDENCE, RequestGate
 from rankwatch_monitor.http.sessions import Sessions
-from rankwatch_monitor.ingest import admission
+from rankwatch_monitor.ingest import admission, json_body
 from rankwatch_monitor.ingest.admission import Admission
 from rankwatch_monitor.ingest.limits import Counters
 from rankwatch_monitor.service.monitor import Monitor
@@ -32,6 +32,7 @@ from support.monitor_process import Api, RunningMonitor, running_monitor
 TOKEN, INGEST = "control-secret", "ingest-secret"
 MIB = 1024 * 1024
 NODE = {"node": "n", "host": "h", "launcher_pid": 1, "local_world_size": 1}
+JSON = {"Content-Type": "application/json"}
 PATHS = ("policy", "actions", "observations", "evidence", "process-events", "nodes")
 WAIT = 90.0
 
@@ -115,6 +116,96 @@ def test_evidence_of_many_values_is_refused_before_it_is_decoded(guarded: Runnin
     with Api(guarded.url, TOKEN) as api:
         answer = api.post("/api/v1/jobs/j/evidence", content=body, headers={"Content-Type": "application/json"})
         assert (answer.status_code, "values" in answer.text) == (413, True)
+
+
+@pytest.mark.parametrize("path", ["observations", "nodes", "logs", "process-events", "runs", "actions", "policy"])
+def test_a_body_of_many_values_is_refused_before_it_is_decoded(guarded: RunningMonitor, path: str) -> None:
+    with Api(guarded.url, TOKEN) as api:
+        method = "PATCH" if path == "policy" else "POST"
+        sent = b"[" + b"[]," * 200_000 + b"1]"
+        answer = api.request(method, f"/api/v1/jobs/j/{path}", content=sent, headers=JSON)
+        assert (answer.status_code, "values" in answer.text) == (413, True)
+
+
+def test_evidence_of_many_names_is_refused_however_they_are_written(guarded: RunningMonitor) -> None:
+    sent = b"{" + b",".join(b'"%x" :0' % n for n in range(100_000)) + b"}"
+    with Api(guarded.url, TOKEN) as api:
+        answer = api.post("/api/v1/jobs/j/evidence", content=sent, headers=JSON)
+        assert (answer.status_code, "names" in answer.text) == (413, True)
+
+
+STACK = {"rank": 0, "pid": 1, "method": "py-spy"}
+INVALID: dict[str, dict[str, object]] = {
+    "observations": {"node": "n", "attempt": 1, "ranks": [{}] * 1_000},
+    "nodes": {**NODE, "facts": {str(n): [] for n in range(1_000)}},
+    "process-events": {"events": [{}] * 1_000},
+    "evidence": {"node": "n", "attempt": 1, "incident_id": None, "stacks": [{**STACK, "frames": [0] * 1_000}] * 9},
+    "logs": {"node": "n", "request": "x", "parts": [{}] * 1_000},
+    "actions": {"action": "restart", "ranks": ["x"] * 1_000},
+}
+
+
+@pytest.mark.parametrize("path", INVALID)
+def test_of_many_wrong_entries_the_first_is_described(guarded: RunningMonitor, path: str) -> None:
+    """A MiB of empty objects has more than a million errors, to describe which takes 20 s."""
+    with Api(guarded.url, TOKEN) as api:
+        answer = api.post(f"/api/v1/jobs/j/{path}", json=INVALID[path])
+        assert answer.status_code == 422
+        assert len(answer.json()["errors"]) <= 3, answer.text
+
+
+def test_a_large_body_is_read_as_a_small_one() -> None:
+    document = {"a": [1, -2.5, 1e300, None, True, "\u00e9\n"], "b": {"a": [{}, []]}}
+    small = json.dumps(document).encode()
+    large = json.dumps({**document, "c": "x" * json_body.SMALL}).encode()
+    assert json_body.decode(large) == {**json_body.decode(small), "c": "x" * json_body.SMALL}
+    for wrong in (small[:-1], b"\xff" + small, small.decode().encode("utf-16"), b"[" * 5_000):
+        for padding in (b"", b" " * json_body.SMALL):
+            with pytest.raises((ValueError, RecursionError)):
+                json_body.decode(wrong + padding)
+
+
+def test_a_sender_of_many_large_bodies_delays_others_by_one() -> None:
+    order: list[str] = []
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(0)
+        order.append(scope["client"][0])
+
+    async def scene() -> None:
+        counters = Counters()
+        gate = RequestGate(
+            application,
+            tokens=Tokens(),
+            sessions=Sessions(),
+            origins=Origins(),
+            counters=counters,
+            admission=Admission(),
+            refuse_evidence=lambda *_: lambda _: None,
+        )
+
+        async def ask(host: str) -> None:
+            headers = [(b"content-length", b"%d" % LARGEST)]
+            scope = {"type": "http", "method": "POST", "path": "/api/v1/jobs/j/nodes", "headers": headers}
+            scope |= {"client": (host, 1), "query_string": b"", "http_version": "1.1"}
+
+            async def receive() -> Message:
+                return {"type": "http.request", "body": b" " * LARGEST, "more_body": False}
+
+            async def send(_: Message) -> None:
+                return None
+
+            await gate(scope, receive, send)
+
+        async with gate._one_large:
+            asked = [asyncio.ensure_future(ask("many")) for _ in range(5)] + [asyncio.ensure_future(ask("one"))]
+            while len(gate._large_by_sender) < 2:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        await asyncio.gather(*asked)
+
+    asyncio.run(scene())
+    assert order.index("one") == 1
 
 
 def test_evidence_of_as_many_short_frames_as_a_launcher_sends_is_decoded(guarded: RunningMonitor) -> None:

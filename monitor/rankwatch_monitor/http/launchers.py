@@ -30,6 +30,7 @@ from rankwatch_monitor.core.events import Acknowledged
 from rankwatch_monitor.core.incident.settings_push import settings_of
 from rankwatch_monitor.core.job import Job, Node, registration_bytes
 from rankwatch_monitor.http.auth import grant_of
+from rankwatch_monitor.http.bodies import FirstError
 from rankwatch_monitor.http.tokens import record
 from rankwatch_monitor.http.validation import check, check_evidence, clean, clean_evidence
 from rankwatch_monitor.service.audit import AuditLog
@@ -50,7 +51,7 @@ IGNORED = (
 class ProcessEvents(BaseModel):
     """A batch of process events, in the order in which they happened."""
 
-    events: list[ProcessEvent] = Field(max_length=10_000, description="fewer: see the limits")
+    events: list[ProcessEvent] = Field(max_length=10_000, fail_fast=True, description="fewer: see the limits")
 
 
 class LauncherMessages:
@@ -238,7 +239,9 @@ def launcher_routes(
     messages = LauncherMessages(monitor)
 
     @routes.post("/jobs/{job_id}/nodes", summary="Register a launcher")
-    async def register(job_id: str, registration: NodeRegistration, request: Request) -> dict[str, Any]:
+    async def register(
+        job_id: str, registration: Annotated[NodeRegistration, FirstError()], request: Request
+    ) -> dict[str, Any]:
         registration = messages.registration(job_id, registration, grant_of(request).bound)
         warnings: list[str] = []
         if not may_control(request.headers):
@@ -253,7 +256,7 @@ def launcher_routes(
         return registered(job, warnings)
 
     @routes.post("/jobs/{job_id}/runs", status_code=204, summary="Claim the id for a run that is about to start")
-    async def claim(job_id: str, claim: RunClaim) -> Response:
+    async def claim(job_id: str, claim: Annotated[RunClaim, FirstError()]) -> Response:
         check_id(job_id)
         check(claim, "the claim", monitor.limits.name_length)
         rival = monitor.runs.claim(job_id, claim, monitor.jobs.get(job_id), monitor.clock.now())
@@ -282,7 +285,7 @@ def launcher_routes(
         return found
 
     @routes.post("/jobs/{job_id}/directives/{directive}/acks", status_code=204, summary="Acknowledge a directive")
-    async def acknowledge(job_id: str, directive: int, ack: DirectiveAck) -> Response:
+    async def acknowledge(job_id: str, directive: int, ack: Annotated[DirectiveAck, FirstError()]) -> Response:
         messages.ack(job_id, directive, ack)
         return Response(status_code=204)
 
@@ -292,12 +295,12 @@ def launcher_routes(
         return Response(status_code=204)
 
     @routes.post("/jobs/{job_id}/observations", status_code=204, summary="Report a heartbeat and the state of ranks")
-    async def observe(job_id: str, observation: NodeObservation) -> Response:
+    async def observe(job_id: str, observation: Annotated[NodeObservation, FirstError()]) -> Response:
         messages.observation(job_id, observation)
         return Response(status_code=204)
 
     @routes.post("/jobs/{job_id}/evidence", status_code=204, summary="Send the stacks of a node's ranks")
-    async def evidence(job_id: str, captured: Evidence) -> Response:
+    async def evidence(job_id: str, captured: Annotated[Evidence, FirstError()]) -> Response:
         messages.evidence(job_id, captured)
         return Response(status_code=204)
 

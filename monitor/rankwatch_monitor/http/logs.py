@@ -9,6 +9,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from rankwatch.contract.rank_output import LEAST_BYTES, MOST_BYTES, MOST_RANKS, LogAnswer, LogRequest, read_cursor
 from rankwatch_monitor.core.views import rank_output, responses
 from rankwatch_monitor.http.auth import grant_of, reader_of
+from rankwatch_monitor.http.bodies import FirstError
 from rankwatch_monitor.http.launchers import known_node
 from rankwatch_monitor.http.problems import problem
 from rankwatch_monitor.ingest.rejection import Refusal
@@ -79,7 +80,7 @@ def answer_routes(routes: APIRouter, monitor: Monitor) -> None:
     routes.tags = ["launchers"]
 
     @routes.post("/jobs/{job_id}/logs", status_code=204, summary="Answer a question for what ranks printed")
-    async def answered(job_id: str, answer: LogAnswer) -> Response:
+    async def answered(job_id: str, answer: Annotated[LogAnswer, FirstError()]) -> Response:
         known_node(monitor.job(job_id), answer.node)
         monitor.log_requests.answered(job_id, answer)
         return Response(status_code=204)

@@ -19,6 +19,7 @@ from rankwatch_monitor.core import nodes
 from rankwatch_monitor.core.events import Order, PolicyChanged
 from rankwatch_monitor.core.incident import exclusion
 from rankwatch_monitor.core.views import responses
+from rankwatch_monitor.http.bodies import FirstError
 from rankwatch_monitor.http.tokens import record
 from rankwatch_monitor.service.audit import AuditLog
 from rankwatch_monitor.service.monitor import Monitor
@@ -29,8 +30,10 @@ class OrderedAction(BaseModel):
 
     action: Literal["capture", "restart", "restart_excluding_node", "save_and_stop", "stop"]
     reason: str = Field("", max_length=500, description="shown in the incident and as the restart reason")
-    ranks: list[int] = Field([], max_length=10_000, description="exclude the nodes that run these ranks")
-    nodes: list[str] = Field([], max_length=10_000, description="exclude these nodes, by name or host")
+    ranks: list[int] = Field(
+        [], max_length=10_000, fail_fast=True, description="exclude the nodes that run these ranks"
+    )
+    nodes: list[str] = Field([], max_length=10_000, fail_fast=True, description="exclude these nodes, by name or host")
 
 
 def policy_routes(routes: APIRouter, monitor: Monitor) -> None:
@@ -51,7 +54,9 @@ def control_routes(routes: APIRouter, monitor: Monitor, audit: AuditLog) -> None
     routes.tags = ["policy"]
 
     @routes.patch("/jobs/{job_id}/policy", summary="Change settings of the policy; null switches a limit off")
-    async def change(request: Request, job_id: str, changes: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
+    async def change(
+        request: Request, job_id: str, changes: Annotated[dict[str, Any], FirstError(), Body()]
+    ) -> dict[str, Any]:
         job = monitor.job(job_id)
         try:
             changed = job.policy.changed(changes)

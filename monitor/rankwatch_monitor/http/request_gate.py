@@ -13,12 +13,12 @@ OTLP endpoints check tokens and bodies themselves, since their errors have anoth
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import parse_qs
+from weakref import WeakValueDictionary
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -40,9 +40,10 @@ LARGE: Final = 256 * KIB
 """Bytes of a body of which one is decoded in a turn of the loop: 64 of 1 MiB in one turn take a second."""
 LARGEST_EVIDENCE: Final = 8 * MIB
 """Bytes of a body with stacks, of which launchers send up to 4 MiB."""
-MOST_VALUES: Final = 3 << 18
-"""Values and names in a body with stacks, of which 4 MiB of the shortest frames have as many: a body of nothing but
-names would be decoded for two seconds."""
+MOST_VALUES: Final = 1 << 17
+"""Values and names in a body; 2,000 process events, the most of one request, have two thirds."""
+MOST_VALUES_OF_EVIDENCE: Final = 3 << 18
+"""The same with stacks, of which 4 MiB of the shortest frames have as many."""
 _EVIDENCE: Final = re.compile(re.escape(semconv.API_PREFIX) + "/jobs/([^/]+)/(evidence|logs)")
 """What a launcher sends of its ranks: counted before it is read."""
 LARGEST_UNGUARDED: Final = 16 * KIB
@@ -104,6 +105,7 @@ class RequestGate:
         self._origins, self._counters, self._admission = origins, counters, admission
         self._refuse_evidence = refuse_evidence
         self._one_large = asyncio.Lock()
+        self._large_by_sender: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._reads, self._writes = Turns(READS), Turns()
         self._unsent: dict[str, int] = {}
         """Bytes of responses by reader, see :data:`MOST_UNSENT`."""
@@ -203,9 +205,10 @@ class RequestGate:
         except HTTPException as error:
             await problem(error.status_code, error.detail, dict(error.headers or {}))(scope, body.receive, body.send)
             return
-        if scope["path"].endswith("/evidence") and sum(map(_values, received)) > MOST_VALUES:
+        most = MOST_VALUES_OF_EVIDENCE if scope["path"].endswith("/evidence") else MOST_VALUES
+        if sum(map(_values, received)) > most:
             self._counters.reject("body_too_large")
-            await problem(413, f"it has more than {MOST_VALUES} values: send less")(scope, body.receive, body.send)
+            await problem(413, f"it has more than {most} values: send less")(scope, body.receive, body.send)
             return
         received.reverse()
 
@@ -213,10 +216,12 @@ class RequestGate:
             return received.pop() if received else await body.receive()
 
         await self._writes.turn(sender)
-        async with self._one_large if large else contextlib.nullcontext():
+        if not large:
             await self._app(scope, receive, body.send)
-            if large:
-                await asyncio.sleep(0)
+            return
+        async with self._large_by_sender.setdefault(sender, asyncio.Lock()), self._one_large:
+            await self._app(scope, receive, body.send)
+            await asyncio.sleep(0)
 
     def _denied(self, scope: Scope, headers: Headers, *, guarded: bool) -> Denied | None:
         method = scope["method"]

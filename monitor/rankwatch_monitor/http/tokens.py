@@ -20,7 +20,10 @@ class NewToken(BaseModel):
     name: str = Field(min_length=1, max_length=64, description="shown in the audit log")
     scope: Literal["ingest", "read", "control"]
     jobs: list[str] = Field(
-        [], max_length=MAX_JOBS, description="ids of the jobs it is bound to, with * and ?; empty: all jobs"
+        [],
+        max_length=MAX_JOBS,
+        fail_fast=True,
+        description="ids of the jobs it is bound to, with * and ?; empty: all jobs",
     )
 
 

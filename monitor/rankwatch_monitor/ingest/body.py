@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, Literal
 
 import zstandard
@@ -60,6 +61,20 @@ def too_large(limits: Limits) -> Refusal:
     return Refusal(
         413, "body_too_large", f"the request body is above the limit of {limits.body_bytes} bytes: send smaller batches"
     )
+
+
+def inflate_little(body: bytes, content_encoding: str | None, limits: Limits, most: int) -> bytes | None:
+    """Undo the ``Content-Encoding`` of a body if that gives no more than ``most`` bytes, else None.
+
+    Raises:
+        Refusal: 415 unknown encoding, 400 truncated or corrupt.
+    """
+    try:
+        return inflate(body, content_encoding, replace(limits, body_bytes=most, decompressed_bytes=most))
+    except Refusal as refusal:
+        if refusal.status == 413:
+            return None
+        raise
 
 
 def inflate(body: bytes, content_encoding: str | None, limits: Limits) -> bytes:

@@ -5,7 +5,6 @@ OTLP/JSON is protobuf's JSON mapping with one exception: trace and span ids are 
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -14,6 +13,7 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 
 from rankwatch.contract import text
+from rankwatch_monitor.ingest import json_body
 from rankwatch_monitor.ingest.body import Format
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.ingest.rejection import Refusal, quote
@@ -79,7 +79,7 @@ def parse_protobuf(body: bytes, kind: type[AnyMessage]) -> AnyMessage:
 
 def _from_json(body: bytes, kind: type[AnyMessage]) -> AnyMessage:
     try:
-        document = json.loads(body)
+        document = json_body.decode(body)
     except (ValueError, RecursionError) as error:
         raise Refusal(400, "bad_body", f"the body is not JSON ({error}): send it again") from None
     if not isinstance(document, dict):

@@ -36,6 +36,7 @@ from rankwatch_monitor.ingest.body import (
     body_format,
     check_length,
     inflate,
+    inflate_little,
     too_large,
 )
 from rankwatch_monitor.ingest.foreign.lens_progress import Progress
@@ -241,16 +242,16 @@ class OtlpEndpoints:
                 sent = await _read_body(request, self.limits, counted)
                 # Many requests admitted one by one may be complete in the same turn; decoding is what costs.
                 self.admission.check(spans=spans)
-                inflated = partial(inflate, sent, headers.get("content-encoding"), self.limits)
-                body = inflated()
-                if len(body) < (LARGE_SPANS if spans and encoded == "protobuf" else _LARGE_BYTES[encoded]):
+                encoding = headers.get("content-encoding")
+                little = LARGE_SPANS if spans and encoded == "protobuf" else _LARGE_BYTES[encoded]
+                body = inflate_little(sent, encoding, self.limits, little)
+                if body is None:  # of many that wait, each would hold 16 MiB
+                    inflated, line = partial(inflate, sent, encoding, self.limits), self.senders.line(headers)
+                    rejections = await self._take_parts(kind, inflated, encoded, forbidden, line)
+                else:
                     if encoded == "json":
                         body = decode(body, encoded, REQUESTS[kind], self.limits).SerializeToString()
                     rejections = self._take(kind, body, forbidden)
-                else:
-                    del body  # of many that wait, each would hold 16 MiB
-                    line = self.senders.line(headers)
-                    rejections = await self._take_parts(kind, inflated, encoded, forbidden, line)
         except Refusal as refusal:
             self.counters.reject(refusal.reason)
             if not spans:  # samples, whose senders report by their metrics

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from fastapi import HTTPException
 from pydantic import TypeAdapter
@@ -20,10 +20,10 @@ from rankwatch.contract.messages import Directive, Evidence, NodeObservation, No
 from rankwatch_monitor.core import apply
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
 from rankwatch_monitor.http.auth import Bearer, Scope, TokenSource, line_of, refusal
+from rankwatch_monitor.http.bodies import FirstError
 from rankwatch_monitor.http.fastlane.protocol import RespondLater
 from rankwatch_monitor.http.fastlane.requests import (
     END_OF_HEAD,
-    LARGEST_BODY,
     LONGEST_HEAD,
     Client,
     CountedPost,
@@ -37,6 +37,7 @@ from rankwatch_monitor.http.fastlane.requests import (
 from rankwatch_monitor.http.launchers import LONGEST_WAIT, LauncherMessages, ProcessEvents, known_node, registered
 from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.http.problems import problem
+from rankwatch_monitor.http.request_gate import LARGE
 from rankwatch_monitor.ingest.admission import LINE_BYTES, Admission
 from rankwatch_monitor.ingest.rejection import Refusal
 from rankwatch_monitor.ingest.work_queue import WorkQueue
@@ -111,7 +112,9 @@ class LauncherFastLane:
         self._admission, self.queue = admission, WorkQueue(LINE_BYTES, SHARES)
         self._messages = messages
         self._take: dict[str, Callable[[LauncherPost], bytes | None]] = {}
-        observations, evidence = TypeAdapter(NodeObservation), TypeAdapter(Evidence)
+        observations, evidence, registrations = (
+            TypeAdapter[Any](Annotated[kind, FirstError()]) for kind in (NodeObservation, Evidence, NodeRegistration)
+        )
         self._take["observations"] = lambda post: messages.observation(
             post.job_id, observations.validate_json(post.body)
         )
@@ -119,9 +122,7 @@ class LauncherFastLane:
         self._take["process-events"] = lambda post: messages.events(
             post.job_id, ProcessEvents.model_validate_json(post.body)
         )
-        registrations = TypeAdapter(NodeRegistration)
         self._take["nodes"] = lambda post: self._register(post, registrations.validate_json(post.body))
-        self._largest = LARGEST_BODY
         self._last_response: tuple[list[Directive], bytes] = ([], encoded([]))
         """Kept since thousands of launchers get the same directives."""
 
@@ -136,7 +137,7 @@ class LauncherFastLane:
         begun: LauncherPost | LongPoll
         if (line := _POST.match(data)) is not None:
             headers = parse_post(data[: end + 2], line[0], "application/json")
-            if headers is None or "content-encoding" in headers or int(headers["content-length"]) > self._largest:
+            if headers is None or "content-encoding" in headers or int(headers["content-length"]) > LARGE:
                 return None
             length, job_id, kind = int(headers["content-length"]), line[1].decode(), line[2].decode()
             begun = LauncherPost(data[: end + 4], headers, length, job_id=job_id, kind=kind)

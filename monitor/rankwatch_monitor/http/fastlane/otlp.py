@@ -23,7 +23,7 @@ from rankwatch_monitor.http.fastlane.requests import (
     refused,
     sender,
 )
-from rankwatch_monitor.ingest.body import inflate
+from rankwatch_monitor.ingest.body import inflate_little
 from rankwatch_monitor.ingest.rejection import Forbidden, Refusal
 from rankwatch_monitor.ingest.routes import LARGE, OtlpEndpoints
 
@@ -112,8 +112,8 @@ class OtlpFastLane:
                 raise request.refusal
             endpoints.admission.check()
             encoding = headers.get("content-encoding")
-            body = sent if encoding is None else inflate(sent, encoding, endpoints.limits)
-            if len(body) >= LARGE:
+            body = sent if encoding is None else inflate_little(sent, encoding, endpoints.limits, LARGE)
+            if body is None:
                 raise FallBackError(request.head + sent)
             message = endpoints.take_protobuf(body, request.forbidden)
         except Refusal as refusal:

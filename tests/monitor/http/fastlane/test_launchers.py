@@ -22,9 +22,10 @@ from rankwatch.contract.messages import NodeRegistration, ProcessEvent
 from rankwatch_launcher.monitor.link import MonitorLink
 from rankwatch_monitor.http.auth import Tokens
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane, LauncherPost
-from rankwatch_monitor.http.fastlane.requests import LARGEST_BODY, LONGEST_HEAD, FallBackError
+from rankwatch_monitor.http.fastlane.requests import LONGEST_HEAD, FallBackError
 from rankwatch_monitor.http.launchers import LauncherMessages
 from rankwatch_monitor.http.origins import Origins
+from rankwatch_monitor.http.request_gate import LARGE
 from rankwatch_monitor.ingest.admission import Admission
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.service.monitor import Monitor
@@ -365,7 +366,7 @@ def test_what_is_usual_is_opened_with_every_byte_behind_it(request_: bytes) -> N
         (b"Host", b"Expect: 100-continue\r\nHost"),
         (b"Host", b"Transfer-Encoding: chunked\r\nHost"),
         (b"Host", b"Content-Length: 3\r\nHost"),
-        (b"Content-Length: ", b"Content-Length: %d" % LARGEST_BODY),
+        (b"Content-Length: ", b"Content-Length: %d" % LARGE),
         (b"Host", b"X-Long: " + b"x" * LONGEST_HEAD + b"\r\nHost"),
     ],
 )

@@ -75,10 +75,10 @@ def test_requests_come_in_any_pieces(raw: Raw, api: Api, size: int) -> None:
 
 
 def test_a_body_that_comes_later_than_its_head_goes_the_short_way(raw: Raw, api: Api) -> None:
-    large = raw.observe("it was long", ranks=[], more="x" * 300_000)
+    large = raw.observe("it was long", ranks=[], more="x" * 200_000)
     head = large.index(b"\r\n\r\n") + 4
     with Line(raw.served) as line:
-        for begin, end in ((0, head), (head, head + 1), (head + 1, 200_000), (200_000, len(large) - 1)):
+        for begin, end in ((0, head), (head, head + 1), (head + 1, 100_000), (100_000, len(large) - 1)):
             line.send(large[begin:end])
         assert reason(api, raw) == "", "it is not whole"
         received = line.send(large[-1:], raw.ask()).receive()
