@@ -47,7 +47,7 @@ def _stop_at_first(schema: Any, handler: GetCoreSchemaHandler, seen: set[int]) -
         return
     seen.add(id(schema))
     if schema.get("type") == "definition-ref":
-        _stop_at_first(handler.resolve_ref_schema(schema), handler, seen)  # type: ignore[arg-type]
+        _stop_at_first(handler.resolve_ref_schema(schema), handler, seen)
     if schema.get("type") in _STOPPABLE:
         schema["fail_fast"] = True
     for each in list(schema.values()):

@@ -112,9 +112,9 @@ class LauncherFastLane:
         self._admission, self.queue = admission, WorkQueue(LINE_BYTES, SHARES)
         self._messages = messages
         self._take: dict[str, Callable[[LauncherPost], bytes | None]] = {}
-        observations, evidence, registrations = (
-            TypeAdapter[Any](Annotated[kind, FirstError()]) for kind in (NodeObservation, Evidence, NodeRegistration)
-        )
+        observations = TypeAdapter(Annotated[NodeObservation, FirstError()])
+        evidence = TypeAdapter(Annotated[Evidence, FirstError()])
+        registrations = TypeAdapter(Annotated[NodeRegistration, FirstError()])
         self._take["observations"] = lambda post: messages.observation(
             post.job_id, observations.validate_json(post.body)
         )

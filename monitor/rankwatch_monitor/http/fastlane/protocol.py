@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import h11
 
 from rankwatch_monitor.http.deadlines import BODY, BoundedProtocol
-from rankwatch_monitor.http.fastlane.requests import Client, FallBackError, RefusedError
+from rankwatch_monitor.http.fastlane.requests import Client, FallBackError, RefusedError, sender_of
 from rankwatch_monitor.ingest.work_queue import WorkQueue
 
 FAST_LANES: Final = "fast_lanes"
@@ -84,6 +84,8 @@ class FastLaneProtocol(BoundedProtocol):
         """Bytes received while waiting."""
         self._in_turn = False
         """uvicorn may begin a request: it has been waited for in line."""
+        self._host = ""
+        """Of the sender whose request it is: one proxy has the connections of many."""
 
     def data_received(self, data: bytes) -> None:  # noqa: D102
         if self._waiting:
@@ -165,7 +167,12 @@ class FastLaneProtocol(BoundedProtocol):
         """Give uvicorn these bytes, and what follows them, in their turn; it may hold some already."""
         self._unset_keepalive_if_required()
         self._waiting, self._pipelined = True, data
-        self._others.submit(self._hand_over, size, self.client[0] if self.client else "")
+        if self._first_of_request():
+            self._host = sender_of(data, self.client)
+        self._others.submit(self._hand_over, size, self._host)
+
+    def _first_of_request(self) -> bool:
+        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
 
     def _hand_over(self) -> None:
         """Give uvicorn what was received until now, unless the connection was closed meanwhile."""

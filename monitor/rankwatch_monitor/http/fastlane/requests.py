@@ -20,6 +20,7 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 LOOPBACK: Final = ("127.0.0.1", "::1")
 _FIELD: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[ \t]*[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?[ \t]*\r\n"
 _FIELDS: Final = re.compile(rb"(?:" + _FIELD + rb")+")
+_FORWARDED: Final = re.compile(rb"\r\nx-forwarded-for:([^\r\n]*)", re.IGNORECASE)
 _UNUSUAL: Final = frozenset({"transfer-encoding", "expect", "upgrade", "trailer", "te"})
 
 
@@ -147,6 +148,13 @@ def sender(client: Client, headers: Mapping[str, str]) -> str:
     host = client[0] if client else ""
     forwarded = headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
     return forwarded if forwarded and host in LOOPBACK else host
+
+
+def sender_of(data: bytes, client: Client) -> str:
+    """The same by the first bytes of any request."""
+    head = data[: data.find(END_OF_HEAD) + 2]
+    forwarded = _FORWARDED.findall(head) if client is not None and client[0] in LOOPBACK else []
+    return sender(client, {"x-forwarded-for": forwarded[-1].decode("latin-1")} if forwarded else {})
 
 
 def refused(response: Response) -> bytes:
