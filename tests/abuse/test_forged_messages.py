@@ -50,6 +50,19 @@ def test_a_forged_end_of_a_launcher_does_not_end_its_job_for_good(kind: ProcessE
     found_afterwards(scene)
 
 
+@pytest.mark.parametrize("kind", [ProcessEventKind.FINISHED, ProcessEventKind.FAILED, ProcessEventKind.STOPPED])
+def test_the_end_of_a_former_launcher_of_the_node_does_not_end_its_job(kind: ProcessEventKind) -> None:
+    """A replay, or what was delivered late: a launcher ends in the newest attempt that it has started, or later."""
+    scene = Scene(on_hang="log").run(10)
+    scene.restart()
+    scene.run(10)
+    apply(scene.job, ProcessEvent("node-0", kind, 1), scene.now)
+    assert scene.job.ended is None
+    scene.hang(2).until_found(within=60)
+    apply(scene.job, ProcessEvent("node-0", kind, 2), scene.now)
+    assert scene.job.ended is not None
+
+
 def test_what_a_collector_delivers_late_does_not_bring_back_a_job_that_has_ended() -> None:
     scene = Scene(on_hang="log").run(10)
     late = [report for rank in scene.ranks if (report := scene.report(rank)) is not None]

@@ -310,7 +310,7 @@ def _process_event(job: Job, event: ProcessEvent, now: float) -> None:
             if job.stopping is None and event.attempt >= job.attempt and job.ended is None:
                 job.stopping = StopRequest(at, event.reason.rstrip(". ") or "without a reason")
         case ProcessEventKind.FINISHED | ProcessEventKind.FAILED | ProcessEventKind.STOPPED:
-            if node is not None:
+            if node is not None and event.attempt >= node.attempt:  # else of a former launcher of this node
                 node.ended = event
             _end_if_all_ended(job, at)
 
