@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -136,6 +137,30 @@ def test_a_token_is_revoked_at_once_also_for_what_is_under_way(monitor: RunningM
             assert again.get("/api/v1/jobs").status_code == 401
         for _ in received:  # ends, else the test times out
             pass
+
+
+@pytest.mark.parametrize(
+    "query", ["after=0&node=n&wait=30", "wait=30&after=0&node=n"], ids=["fast lane", "application"]
+)
+def test_a_revoked_token_gets_no_directive_that_it_already_waits_for(
+    monitor: RunningMonitor, make: Make, root: Api, query: str
+) -> None:
+    secret, job = make("waits", "ingest"), f"waits-{query[0]}"
+    node = {"node": "n", "host": "h", "launcher_pid": 1, "local_world_size": 1}
+    assert root.post(f"/api/v1/jobs/{job}/nodes", json=node).status_code == 200
+    answers: list[int] = []
+
+    def wait() -> None:
+        with Api(monitor.url, secret) as api:
+            answers.append(api.get(f"/api/v1/jobs/{job}/directives?{query}").status_code)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    waiting.join(1.0)  # it has begun to wait, else it is refused at once
+    assert root.delete("/api/v1/tokens/waits").status_code == 200
+    assert root.post(f"/api/v1/jobs/{job}/actions", json={"action": "capture"}).status_code == 202
+    waiting.join(60)
+    assert answers == [401]
 
 
 def test_a_session_ends_with_its_token(monitor: RunningMonitor, make: Make, root: Api) -> None:

@@ -226,10 +226,12 @@ class LauncherFastLane:
         if ready or not poll.wait or broker.ending:
             return self._response(ready)
 
-        head = poll.head  # the callback must not refer to the poll, which holds the callback: a reference cycle
+        # The callback must not refer to the poll, which holds the callback: a reference cycle.
+        head, headers, job_id = poll.head, poll.headers, poll.job_id
 
         def answer(ready: list[Directive] | None) -> None:
-            later(FallBackError(head) if ready is None else self._response(ready))
+            revoked = refusal(self._tokens, Scope.INGEST, headers, job_id=job_id) is not None
+            later(FallBackError(head) if ready is None or revoked else self._response(ready))
 
         poll.withdraw = broker.subscribe(job, poll.after, poll.wait, answer, poll.node)
         return None
