@@ -17,6 +17,7 @@ from e2e.training import STEP_LIMIT, Training
 from support.browser import installed_browser
 from support.http_receiver import HttpReceiver, http_receiver
 from support.monitor_process import RunningMonitor, running_monitor
+from support.wandb_files import written_runs
 
 RANK, STEP = 1, 35
 PAGE = "https://monitor.example"
@@ -112,8 +113,6 @@ def test_one_incident_is_reported_the_same_everywhere(
 
     reported.process.terminate()
     reported.process.wait(20)
-    from support.wandb_files import written_runs  # imports wandb, which takes half a second
-
     (run,) = written_runs(tmp_path / "files")
     assert [row["reason"] for row in run.tables("incidents")[-1]] == [reason], "W&B"
     (alert,) = run.alerts
