@@ -86,6 +86,15 @@ def test_a_flag_beats_its_variable() -> None:
         (["--stop-signal", "SIGKILL"], "cannot be caught"),
         (["--stop-signal", "hello"], "SIGTERM, TERM or 15"),
         (["--rank-termination-signal", "99"], "SIGTERM, TERM or 15"),
+        (["--ft-rank-section-timeouts", "step"], "NAME:SECONDS"),
+        (["--ft-rank-section-timeouts", "step:-1"], "the timeout of section 'step' must be"),
+        (["--ft-rank-section-timeouts", ":5"], "a section's name must be"),
+        (["--ft-rank-heartbeat-timeout", "soon"], "number of seconds"),
+        (["--ft-safety-factor", "1"], "above 1"),
+        (["--ft-rank-termination-signal", "SIGNOPE"], "SIGTERM, TERM or 15"),
+        (["--ft-log-level", "loud"], "must be debug, info"),
+        (["--ft-log-level", "5"], "10 to 50"),
+        (["--ft-restart-policy", "some"], "any-failed or min-healthy"),
     ],
 )
 def test_a_wrong_value_is_explained(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
