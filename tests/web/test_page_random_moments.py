@@ -512,7 +512,8 @@ def compare_row(row: list[str], job: Job, incident: Incident, now: float) -> Non
     idle = [each for each in row if each.endswith(" idle")]
     moved = job.pace.samples and job.pace.stepped_at > incident.opened_at
     same("idle ranks", idle, [] if moved or silent(job, now) else [f"{job.world_size} ranks idle"])
-    [lost] = [each for each in row if each.endswith(" lost")]
+    lost = next((each for each in row if each.endswith(" lost")), "")
+    holds("what is lost", lost, row)
     holds("what is lost", float(lost.split("\u2009")[0].split()[0]) >= 0.0, lost)
 
 
