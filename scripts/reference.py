@@ -158,7 +158,7 @@ Fields of a job:
 * `next`: what follows by itself, `text`, and when it is `due`. `advice`: what a person should do.
 * `idle`, `lost`: ranks that complete no step; `seconds` that the incident costs each of `gpus`, growing from `since`.
 * `checkpoint`: the last save, `step` (the least possible until loaded: `exact`), `at`.
-* `steps_lost`, `steps_at_risk`, `steps_thrown_away`: not done again; after the last checkpoint; of all restarts.
+* `steps_lost`, `steps_at_risk`: not done again; after the last checkpoint.
 * `no_restart`, `repeated`: of a failed job, why no restart followed; a crash that came several times alike.
 
 ```console

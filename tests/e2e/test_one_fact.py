@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Error, sync_playwright
+from playwright.sync_api import Browser
 
 from e2e.surfaces import surfaces
 from e2e.training import STEPS, Training
 from rankwatch_monitor.web import static_folder
-from support.browser import installed_browser
+from support.browser import chromium
 from support.monitor_process import running_monitor
 
 pytestmark = [
@@ -26,13 +26,8 @@ QUICK = ("--learned-minimum", "2", "--confirmation-window", "20")
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        try:
-            chromium = playwright.chromium.launch(executable_path=installed_browser(), args=["--no-sandbox"])
-        except Error as error:
-            pytest.skip(f"no Chromium here: {error.message.splitlines()[0]}")
-        yield chromium
-        chromium.close()
+    with chromium() as found:
+        yield found
 
 
 def state_is(training: Training, *states: str) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Error, sync_playwright
 
 from e2e.training import STEP_LIMIT, Training
-from support.browser import installed_browser
+from support.browser import chromium
 from support.http_receiver import HttpReceiver, http_receiver
 from support.monitor_process import RunningMonitor, running_monitor
+from support.wandb_files import written_runs
 
 RANK, STEP = 1, 35
 PAGE = "https://monitor.example"
@@ -53,17 +53,11 @@ def command(monitor: RunningMonitor, *arguments: str, code: int = 0) -> str:
 
 def on_the_page(url: str, job: str) -> str:
     """The text of the job's page in a real browser."""
-    with sync_playwright() as playwright:
-        try:
-            browser = playwright.chromium.launch(executable_path=installed_browser(), args=["--no-sandbox"])
-        except Error as error:
-            pytest.skip(f"no Chromium here: {error.message.splitlines()[0]}")
+    with chromium() as browser:
         page = browser.new_page()
         page.goto(f"{url}/#/jobs/{job}")
         page.locator(".verdict > h2").wait_for()
-        text = " ".join(page.inner_text("body").split())
-        browser.close()
-    return text
+        return " ".join(page.inner_text("body").split())
 
 
 def captured(training: Training) -> dict[str, Any]:
@@ -112,8 +106,6 @@ def test_one_incident_is_reported_the_same_everywhere(
 
     reported.process.terminate()
     reported.process.wait(20)
-    from support.wandb_files import written_runs  # imports wandb, which takes half a second
-
     (run,) = written_runs(tmp_path / "files")
     assert [row["reason"] for row in run.tables("incidents")[-1]] == [reason], "W&B"
     (alert,) = run.alerts

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
+
+import pytest
+from playwright.sync_api import Browser, Error, sync_playwright
 
 from support.waiting import wait_for
 
@@ -12,9 +17,19 @@ PROGRAMS: Final = ("chromium-headless-shell", "chromium", "google-chrome")
 """The first is the same engine without a desktop's windows: a new page costs it a third of the CPU time."""
 
 
-def installed_browser() -> str | None:
-    """The program to start; None where there is none, and Playwright looks for its own."""
-    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser; the test skips where there is none. Playwright looks for its own where no program is installed."""
+    program = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, PROGRAMS)), None)
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        except Error as error:
+            pytest.skip(f"no Chromium here: {error.message.splitlines()[0]}")
+        try:
+            yield browser
+        finally:
+            browser.close()
 
 
 def fits(page: Any, width: int) -> None:

@@ -11,9 +11,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from wandb.proto.wandb_internal_pb2 import AlertRecord, Record, RunRecord
+if TYPE_CHECKING:  # W&B takes a second to import
+    from wandb.proto.wandb_internal_pb2 import AlertRecord, Record, RunRecord
 
 _BLOCK = 32 * 1024
 _HEADER = 7
@@ -25,7 +26,7 @@ class WrittenRun:
     """One ``.wandb`` file."""
 
     file: Path
-    run: RunRecord = field(default_factory=RunRecord)
+    run: RunRecord
     config: dict[str, Any] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +56,9 @@ def written_runs(folder: Path) -> list[WrittenRun]:
 
 
 def _read(file: Path) -> WrittenRun:
-    found = WrittenRun(file)
+    from wandb.proto.wandb_internal_pb2 import RunRecord
+
+    found = WrittenRun(file, RunRecord())
     for record in _records(file.read_bytes()):
         kind = record.WhichOneof("record_type")
         if kind == "run":
@@ -91,6 +94,8 @@ def _nested(items: Any) -> dict[str, Any]:
 
 def _records(data: bytes) -> Iterator[Record]:
     """The records of a file; one that is cut off at its end, since it is being written, is left out."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
     at, part = _HEADER, b""
     while at + _HEADER <= len(data):
         left = _BLOCK - at % _BLOCK

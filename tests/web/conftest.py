@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from support.browser import installed_browser
+from support.browser import chromium
 from web.scripted_monitor import Script, serving
 
 expect.set_options(timeout=30_000)  # what is expected comes; on a busy machine it takes its time
@@ -17,13 +17,8 @@ expect.set_options(timeout=30_000)  # what is expected comes; on a busy machine 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """One for all tests of this folder; a page has a context of its own, which is as good as a browser of its own."""
-    with sync_playwright() as playwright:
-        try:
-            chromium = playwright.chromium.launch(executable_path=installed_browser(), args=["--no-sandbox"])
-        except Error as error:
-            pytest.skip(f"no Chromium here: {error.message.splitlines()[0]}")
-        yield chromium
-        chromium.close()
+    with chromium() as found:
+        yield found
 
 
 PARTS = "why share details digest named of-launchers of-jobs over gpus again whole-log"

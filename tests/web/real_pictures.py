@@ -23,12 +23,13 @@ from playwright.sync_api import Browser, Page, TimeoutError
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from e2e.training import HOST, STEPS, Training
+from support.browser import chromium
 from support.forked import ForkedPopen
 from support.forked_ranks import launcher_code
 from support.monitor_process import Api, RunningMonitor, environment, running_monitor
 from support.ports import free_port
 from support.waiting import wait_for
-from web.screenshots import COMPLETE, DESK, PHONE, chromium, watch
+from web.screenshots import COMPLETE, DESK, PHONE, watch
 
 LOAD: Final = Path(__file__).parents[2] / "benchmarks" / "load.py"
 EMULATED: Final = 16_384

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from monitor.core.scene import LOGS, Scene
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch_monitor.core.job import Job
-from support.browser import installed_browser
+from support.browser import chromium
 from support.windows import COMPUTE, DATA
 from web import slow_scenes
 from web.scene_monitor import serving_scenes
@@ -168,16 +167,6 @@ def views() -> Iterator[View]:
     yield View("node-slow", "#/nodes/host-0", whole=True)
     yield View("node-phone", "#/nodes/host-1", PHONE, whole=True)
     yield View("past-incident", "#/jobs/recovered/incidents/FIRST", whole=True)
-
-
-@contextmanager
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=installed_browser(), args=["--no-sandbox"])
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 def watch(page: Page) -> None:

@@ -79,6 +79,22 @@ def test_a_flag_beats_its_variable() -> None:
         (["--on-hang", "explode"], "must be one of"),
         (["--monitor", "localhost:9560"], "http://HOST:9560"),
         (["--capture-deadline", "off"], "cannot be switched off"),
+        (["--job-retries", "-1"], "whole number from 0"),
+        (["--job-retries", "many"], "whole number from 0 to 10000, not 'many'"),
+        (["--spares", "1.5"], "whole number"),
+        (["--node-timeout", "0"], "above 0"),
+        (["--stop-signal", "SIGKILL"], "cannot be caught"),
+        (["--stop-signal", "hello"], "SIGTERM, TERM or 15"),
+        (["--rank-termination-signal", "99"], "SIGTERM, TERM or 15"),
+        (["--ft-rank-section-timeouts", "step"], "NAME:SECONDS"),
+        (["--ft-rank-section-timeouts", "step:-1"], "the timeout of section 'step' must be"),
+        (["--ft-rank-section-timeouts", ":5"], "a section's name must be"),
+        (["--ft-rank-heartbeat-timeout", "soon"], "number of seconds"),
+        (["--ft-safety-factor", "1"], "above 1"),
+        (["--ft-rank-termination-signal", "SIGNOPE"], "SIGTERM, TERM or 15"),
+        (["--ft-log-level", "loud"], "must be debug, info"),
+        (["--ft-log-level", "5"], "10 to 50"),
+        (["--ft-restart-policy", "some"], "any-failed or min-healthy"),
     ],
 )
 def test_a_wrong_value_is_explained(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,11 +105,19 @@ def test_a_wrong_value_is_explained(arguments: list[str], words: str, capsys: py
 
 
 @pytest.mark.parametrize(
-    "env", [{"RANKWATCH_OBSERVE_ONLY": "maybe"}, {"RANKWATCH_SILENCE_TIMEOUT": "x"}, {"RANKWATCH_MAX_RESTARTS": "-1"}]
+    ("name", "value"),
+    [
+        ("RANKWATCH_OBSERVE_ONLY", "maybe"),
+        ("RANKWATCH_SILENCE_TIMEOUT", "x"),
+        ("RANKWATCH_MAX_RESTARTS", "-1"),
+        ("RANKWATCH_SPARES", "x"),
+        ("RANKWATCH_STOP_SIGNAL", "KILL"),
+        ("RANKWATCH_COMPLETE_ON_SUCCESS", "perhaps"),
+    ],
 )
-def test_a_wrong_variable_is_named(env: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=next(iter(env))):
-        options(env=env)
+def test_a_wrong_variable_is_named(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        options(env={name: value})
 
 
 @pytest.mark.parametrize(

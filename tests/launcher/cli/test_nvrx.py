@@ -126,24 +126,3 @@ def test_min_healthy_is_not_offered_and_that_is_reported() -> None:
     (note,) = given("--restart-policy", "min-healthy").notes
     assert "min-healthy is not supported" in note
     assert "--spares" in note
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--ft-rank-section-timeouts", "step"], "NAME:SECONDS"),
-        (["--ft-rank-section-timeouts", "step:-1"], "the timeout of section 'step' must be"),
-        (["--ft-rank-section-timeouts", ":5"], "a section's name must be"),
-        (["--ft-rank-heartbeat-timeout", "soon"], "number of seconds"),
-        (["--ft-safety-factor", "1"], "above 1"),
-        (["--ft-rank-termination-signal", "SIGNOPE"], "SIGTERM, TERM or 15"),
-        (["--ft-log-level", "loud"], "must be debug, info"),
-        (["--ft-log-level", "5"], "10 to 50"),
-        (["--ft-restart-policy", "some"], "any-failed or min-healthy"),
-    ],
-)
-def test_a_wrong_value_is_explained(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.build_parser().parse_args([*arguments, "train.py"])
-    assert ended.value.code == 2
-    assert words in capsys.readouterr().err

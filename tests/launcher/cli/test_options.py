@@ -42,34 +42,6 @@ def test_variables_set_them_and_flags_beat_those() -> None:
     assert (ours.spares, ours.stop_signal, ours.complete_on_success) == (3, "", True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--job-retries", "-1"], "whole number from 0"),
-        (["--job-retries", "many"], "whole number from 0 to 10000, not 'many'"),
-        (["--spares", "1.5"], "whole number"),
-        (["--node-timeout", "0"], "above 0"),
-        (["--stop-signal", "SIGKILL"], "cannot be caught"),
-        (["--stop-signal", "hello"], "SIGTERM, TERM or 15"),
-        (["--rank-termination-signal", "99"], "SIGTERM, TERM or 15"),
-    ],
-)
-def test_a_wrong_value_is_explained(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.build_parser().parse_args([*arguments, "train.py"])
-    assert ended.value.code == 2
-    assert words in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "env",
-    [{"RANKWATCH_SPARES": "x"}, {"RANKWATCH_STOP_SIGNAL": "KILL"}, {"RANKWATCH_COMPLETE_ON_SUCCESS": "perhaps"}],
-)
-def test_a_wrong_variable_is_named(env: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=next(iter(env))):
-        options(env=env)
-
-
 def own(*argv: str) -> list[str]:
     return flags.before_script(argv, main.add_flags(argparse.ArgumentParser(add_help=False)))
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.stdio import stdio_client
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import ElicitRequestParams, ElicitResult
 
-from rankwatch.cli.mcp import server
 from rankwatch.contract.enums import Action
 from rankwatch.contract.policy import ACTION_MEANINGS
 from support.launcher import PlayedLauncher
@@ -23,6 +18,10 @@ from support.monitor_fixtures import job as job
 from support.monitor_fixtures import launcher as launcher
 from support.monitor_fixtures import monitor as monitor
 from support.monitor_process import Api, RunningMonitor, environment
+
+if TYPE_CHECKING:  # tests import it as they run: that takes seconds
+    from mcp import Client
+    from mcp_types import ElicitRequestParams, ElicitResult
 
 READS = {
     "jobs", "job", "report", "incidents", "incident", "why", "stragglers", "goodput", "digest", "hosts", "node",
@@ -33,6 +32,10 @@ def asked(
     monitor: RunningMonitor, use: Callable[[Client], Awaitable[None]], *flags: str, confirms: bool | None = None
 ) -> list[str]:
     """Start the command as an assistant does, and use it; returns what a person was asked."""
+    from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+    from mcp_types import ElicitResult
+
     questions: list[str] = []
     command = ["-m", "rankwatch", "mcp", "--monitor", monitor.url, *flags]
 
@@ -89,6 +92,8 @@ def test_an_order_is_sent_once_a_person_has_confirmed_it(
     async def use(client: Client) -> None:
         arguments = {"job": job, "action": "restart", "reason": "it hangs"}
         if confirms is None:
+            from mcp import MCPError
+
             with pytest.raises(MCPError):  # the client has nobody to ask
                 await text(client, "order", **arguments)
         else:
@@ -100,6 +105,8 @@ def test_an_order_is_sent_once_a_person_has_confirmed_it(
 
 
 def test_what_a_person_is_asked_is_one_line_that_states_the_action() -> None:
+    from rankwatch.cli.mcp import server
+
     reason = "only a look\n\nNothing is stopped."
     asked = server.confirmation("job\nx", "stop", reason, (), ("n\x1b[2J", "n" * 200))
     assert asked.message.isprintable()
@@ -119,6 +126,10 @@ LONG: list[tuple[str, str, list[int], list[str]]] = [
 
 @pytest.mark.parametrize("given", LONG)
 def test_an_order_that_a_person_could_not_read_whole_is_refused(given: tuple[str, str, list[int], list[str]]) -> None:
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    from rankwatch.cli.mcp import server
+
     job, reason, ranks, nodes = given
     with pytest.raises(ToolError, match="characters"):
         server.confirmation(job, "restart", reason, ranks, nodes)
@@ -126,6 +137,8 @@ def test_an_order_that_a_person_could_not_read_whole_is_refused(given: tuple[str
 
 def test_two_orders_are_asked_about_in_two_ways() -> None:
     """The answer to one counts for every call that is asked about in the same words."""
+    from rankwatch.cli.mcp import server
+
     orders: list[tuple[list[int], list[str]]] = [
         ([], []), ([1], []), ([], ["of rank 1"]), ([], ["a", "b"]), ([], ["a b"]), ([], ["a', 'b"]), ([1, 2], []),
     ]  # fmt: skip

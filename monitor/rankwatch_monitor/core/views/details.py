@@ -58,7 +58,7 @@ def of_incident(
         "crash": crash_head.head(incident),
         "stack_groups": job_view.stack_groups(incident),
         "stack_errors": stack_errors(job, incident),
-        **rank_logs.shown(job, incident),
+        "logs": rank_logs.of_incident(job, incident),
         "flight_dumps": flight_dumps.shown(job, incident),
         "nccl": nccl_answers.shown(incident),
         "collectives": [

@@ -49,16 +49,6 @@ class HostHistory(NamedTuple):
     """There was another host that they could have struck."""
 
     @property
-    def incidents(self) -> int:
-        """How many were confirmed."""
-        return sum(incident.confirmed for incident, _ in self.about)
-
-    @property
-    def suspicions(self) -> int:
-        """How many are open and not confirmed."""
-        return len(self.about) - self.incidents
-
-    @property
     def jobs(self) -> int:
         """In how many jobs."""
         return len({incident.job_id for incident, _ in self.about})
@@ -72,11 +62,6 @@ class HostHistory(NamedTuple):
     def repeats(self) -> bool:
         """Whether there were several, with suspicions, which another host did not have."""
         return self.compared and len(self.about) >= OFTEN
-
-    @property
-    def text(self) -> str:
-        """``3 incidents and 1 open suspicion in 4 jobs``."""
-        return in_jobs([incident for incident, _ in self.about])
 
     @property
     def clause(self) -> str:

@@ -61,6 +61,12 @@ def finding(job: Job, now: float) -> Finding:
     return Finding(StragglerVerdict.NO_STEP, reason=f"{what}: {why}.", since=since)
 
 
+def findings(job: Job, now: float) -> list[Finding]:
+    """The verdict, then all else that slows the job, by cost."""
+    found, measured = finding(job, now), job.performance
+    return [found, *(measured.findings[1:] if found.verdict is measured.finding.verdict else ())]
+
+
 def steps_per_second(job: Job, now: float) -> float | None:
     """Recent steps per second; 0 when the job is over, lost or held up, None while unknown."""
     if job.ended is not None or liveness.lost(job, now) or liveness.all_shut_down(job):

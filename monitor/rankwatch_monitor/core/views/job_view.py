@@ -131,7 +131,6 @@ def summary(job: Job, now: float, activity: HostActivity | None = None) -> respo
         "goodput_notes": [] if found["goodput"] is None else list(goodput_note.notes(job, state, now)),
         "waited": "" if found["goodput"] is None else goodput_note.waiting(job),
         "unsaved": goodput_note.without_save(job) if state is JobState.FINISHED else "",
-        "steps_thrown_away": sum(each.steps_lost or 0 for each in job.incidents),
         "iteration_before": _iteration_before(job),
         "iterations_per_second": speed,
         # While no step completes alone, as with `last_heard`.

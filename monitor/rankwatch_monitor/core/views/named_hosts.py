@@ -15,7 +15,6 @@ from rankwatch_monitor.core.views.host_history import (
     About,
     about_by_host,
     counted,
-    host_history,
     hosts_named,
 )
 from rankwatch_monitor.core.views.node_gpus import gpus_of, slow_by_host, standing_out
@@ -28,7 +27,7 @@ def named_hosts(jobs: Iterable[Job], now: float) -> list[responses.NamedHost]:
     """Hosts that incidents are about, those first that the most confirmed ones name; one counts once for a host."""
     jobs = list(jobs)
     slow = slow_by_host(jobs)
-    rows = [_row(host, about, slow.get(host, ()), now) for host, about in about_by_host(jobs, now).items()]
+    rows = [_row(host, about, slow.get(host, ())) for host, about in about_by_host(jobs, now).items()]
     return sorted(rows, key=lambda row: (-row["incidents"], -row["last"]["opened_at"]))[:SHOWN]
 
 
@@ -42,23 +41,15 @@ def incidents_by_host(jobs: Iterable[Job]) -> dict[str, list[Incident]]:
     return found
 
 
-def _row(host: str, about: Sequence[About], slow: Iterable[tuple[Job, Straggler]], now: float) -> responses.NamedHost:
+def _row(host: str, about: Sequence[About], slow: Iterable[tuple[Job, Straggler]]) -> responses.NamedHost:
     last, _ = about[0]
     named = [incident for incident, named_as in about if named_as == CULPRIT]
     gpu = standing_out(gpus_of(host, named, slow))
-    lately = host_history(host, about, now)
     return {
         "host": host,
         "incidents": len(named),
         "counted": counted(host, about),
         "jobs": sorted({incident.job_id for incident, _ in about}),
-        "lately": {
-            "incidents": lately.incidents,
-            "suspicions": lately.suspicions,
-            "jobs": lately.jobs,
-            "text": lately.text,
-            "counted": counted(host, lately.about),
-        },
         "gpu": None if gpu is None else gpu.finding,
         "last": {
             "job": last.job_id,

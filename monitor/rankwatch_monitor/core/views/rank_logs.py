@@ -13,7 +13,7 @@ from rankwatch.contract.messages import KEPT_OUTPUT, LOGGED_RANKS, LOGS_UNSENT, 
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.views import host_commands
-from rankwatch_monitor.core.views.responses import Logs, Place, ShownLog
+from rankwatch_monitor.core.views.responses import Place, ShownLog
 
 KEEP_THEM: Final = "launch with --log-dir DIR --tee 3 to keep the output of each rank in a file"
 UNSENT: Final = "its launcher was started with --no-send-logs"
@@ -24,17 +24,6 @@ _LOG: Final = re.compile(r"(?P<run>.+)/attempt_(?P<attempt>\d+)/\d+/std(?:err|ou
 """A rank's log in torch's folders."""
 _MARKED: Final = re.compile(r"\[rank(?P<rank>\d+)\]: ?(?P<line>.*)")
 """A line of a traceback, as torch marks it."""
-
-
-def shown(job: Job, incident: Incident) -> Logs:
-    """What an incident shows of logs: those of ranks that failed, and where the ranks log that run now."""
-    first = next((node.registration.host for node in job.nodes.values() if node.ranks), "")
-    culprit = incident.culprits[0] if incident.culprits else None
-    if culprit is None or incident.attempt != job.attempt:
-        now = place_on(job, first if culprit is None else culprit.host)
-    else:
-        now = place_of_rank(job, culprit.rank, culprit.host)
-    return {"logs": of_incident(job, incident), "log_place": now}
 
 
 def of_incident(job: Job, incident: Incident) -> list[ShownLog]:

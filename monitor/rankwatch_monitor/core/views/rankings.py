@@ -21,7 +21,7 @@ from rankwatch_monitor.core.straggler.findings import Finding, Straggler, cost_r
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import responses
 from rankwatch_monitor.core.views.host_activity import HostActivity, history_of
-from rankwatch_monitor.core.views.job_verdict import finding
+from rankwatch_monitor.core.views.job_verdict import findings
 from rankwatch_monitor.core.views.throttling import throttle_of
 from rankwatch_monitor.core.words import slow as words
 
@@ -143,12 +143,11 @@ def host_of(job: Job, rank: int) -> str:
 
 def _findings(job: Job, now: float) -> list[Finding]:
     """The verdict, then all else that was found, by cost; of a healthy job how far it is from having a straggler."""
-    found = finding(job, now)
+    found, *others = findings(job, now)
     trains = job.ended is None and job.open_incident is None and not job.performance.open_stragglers
     if found.verdict is StragglerVerdict.HEALTHY and trains and (waits := longest_wait(job)):
         found = replace(found, reason=f"No straggler: {waits}.")
-    ranked = job.performance.findings
-    return [found, *ranked[1:]] if ranked[:1] == (found,) else [found]
+    return [found, *others]
 
 
 def _throttled(job: Job, slow: Sequence[Straggler]) -> responses.Throttle | None:

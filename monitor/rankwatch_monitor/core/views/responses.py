@@ -237,8 +237,6 @@ class JobSummary(Verdict):
     """Of these: how much of it is lost waiting for slow ranks; empty: nothing."""
     unsaved: str
     """Of a finished job: the steps of which no save is known, in words; empty: none."""
-    steps_thrown_away: int
-    """By all restarts, also those done again since."""
     iteration_before: int | None
     """While an attempt after an incident has completed no step: the furthest step before."""
     last_heard: float | None
@@ -348,13 +346,11 @@ class StepParts(TypedDict):
 
 
 class Vitals(TypedDict):
-    """How a job trains now. Degrees Celsius, hertz; ranges from the smallest to the largest."""
+    """How a job trains now."""
 
     step: StepParts | None
     logged: dict[str, float | None]
     """The last values that the script logged, by name; null: not finite."""
-    gpu_temperature: tuple[float, float] | None
-    gpu_clock: tuple[float, float] | None
 
 
 class Durations(TypedDict):
@@ -650,14 +646,6 @@ class ShownLog:
     place: Place
 
 
-class Logs(TypedDict):
-    """What an incident shows of logs."""
-
-    logs: list[ShownLog]
-    log_place: Place
-    """What shows the logs of the ranks that run now."""
-
-
 class NcclAnswer(TypedDict):
     """What NCCL itself answered about the job's communicators when a launcher asked it."""
 
@@ -758,9 +746,10 @@ class RankOutput(TypedDict):
     """Where the next request goes on."""
 
 
-class IncidentDetail(Incident, Logs):
+class IncidentDetail(Incident):
     """One incident with its grouped stacks."""
 
+    logs: list[ShownLog]
     advice: Advice | None
     crash: CrashHead | None
     """Null: no rank is known to have raised an error or to have been killed."""
@@ -1174,18 +1163,6 @@ class Allowed(TypedDict):
 # Nodes -----------------------------------------------------------------------------------------------------
 
 
-class Lately(TypedDict):
-    """Of 24 h and those that are open."""
-
-    incidents: int
-    suspicions: int
-    jobs: int
-    text: str
-    """``3 incidents and 1 open suspicion in 4 jobs``."""
-    counted: str
-    """By kind: ``3 incidents (2 hangs, 1 silent) and 1 open suspicion``."""
-
-
 class LastNamed(TypedDict):
     """The last incident about a host; ``since``: when its trouble began."""
 
@@ -1203,7 +1180,6 @@ class NamedHost(TypedDict):
     incidents: int
     counted: str
     jobs: list[str]
-    lately: Lately
     gpu: str | None
     """``GPU 5, rank 5: 5 crashes in 2 jobs``, if one has more faults than the others."""
     last: LastNamed

@@ -21,7 +21,7 @@ from rankwatch_monitor.core.straggler.describe import seconds
 from rankwatch_monitor.core.straggler.findings import Straggler, cost_rate
 from rankwatch_monitor.core.straggler.scores import Scores
 from rankwatch_monitor.core.views import rankings
-from rankwatch_monitor.core.views.job_verdict import finding
+from rankwatch_monitor.core.views.job_verdict import findings
 
 DEFAULT_SHOWN: Final = 5
 """Ranks shown if the policy's number is 0, with which the log shows the report only if there are stragglers."""
@@ -240,7 +240,7 @@ def _straggler(straggler: Straggler, now: float) -> list[str]:
 
 
 def _verdict(job: Job, now: float) -> list[str]:
-    found = finding(job, now)
+    found, *others = findings(job, now)
     text = f"verdict: {found.verdict}, {_FINDING[found.verdict]}"
     if found.verdict is StragglerVerdict.HEALTHY:
         waits = rankings.longest_wait(job)
@@ -250,9 +250,9 @@ def _verdict(job: Job, now: float) -> list[str]:
     facts += [f"cause: {found.cause}"] if found.verdict is not StragglerVerdict.NO_STEP else []
     facts += [f"since {when(found.since)}"] if found.since is not None else []
     lines = wrapped(f"{text}; {', '.join(facts)}", "  ")
-    shown_above = found.reason in [s.reason for s in job.performance.open_stragglers[:SHOWN_STRAGGLERS]]
-    lines += wrapped(found.reason, "    ") if found.reason and not shown_above else []
-    others = job.performance.findings[1:] if job.performance.findings[:1] == (found,) else ()
+    listed = [(s.rank,) for s in job.performance.open_stragglers[:SHOWN_STRAGGLERS]]
+    one_rank = found.verdict is StragglerVerdict.WORKER and not found.host and not found.place
+    lines += wrapped(found.reason, "    ") if found.reason and not (one_rank and found.ranks in listed) else []
     for each in others:
         lines += wrapped(f"also: {each.verdict}, {whole_percent(each.share)} of each step; {each.reason}", "  ")
     return lines

@@ -199,7 +199,7 @@ def test_incidents_count_for_a_day_and_orders_never() -> None:
     scene = crashed("one", 3, 2)
     scene.order(Action.CAPTURE)
     last = max(each.opened_at for each in scene.job.incidents)
-    assert lately(scene, last).incidents == 2
+    assert len(lately(scene, last).about) == 2
     assert lately(scene, last + 2 * WINDOW).clause == ""
     node = one_node([scene.job], "host-1", last + 2 * WINDOW)
     assert node is not None
@@ -261,7 +261,7 @@ def test_the_index_over_all_jobs_is_kept_for_a_while_and_the_job_itself_is_fresh
     activity = HostActivity(jobs)
 
     def named(fresh: list[Scene], now: float) -> int:
-        return activity.history("host-1", [each.job for each in fresh], now).incidents
+        return len(activity.history("host-1", [each.job for each in fresh], now).about)
 
     now = other.now
     assert named([], now) == 1

@@ -72,9 +72,8 @@ def test_what_is_suspected_and_what_is_silent_is_counted_apart_as_on_the_page_of
     doubtful.until(lambda: doubtful.job.incidents and doubtful.incident.culprits, within=400)
     jobs = [one.job, silent.job, doubtful.job]
     [row] = named_hosts(jobs, silent.now)
-    assert (row["lately"]["incidents"], row["lately"]["suspicions"]) == (2, 1)
-    assert row["lately"]["text"] == "2 incidents and 1 open suspicion in 3 jobs"
-    assert digest(jobs, 0.0, silent.now, 0.0, stored=True)["summary"].startswith(f"{row['lately']['text']}, ")
+    summary = digest(jobs, 0.0, silent.now, 0.0, stored=True)["summary"]
+    assert summary.startswith("2 incidents and 1 open suspicion in 3 jobs, ")
     assert (row["host"], row["incidents"], row["counted"]) == (
         "host-1",
         1,

@@ -10,7 +10,6 @@ import pytest
 
 from rankwatch.contract import ft_state
 from rankwatch.contract.ft_state import LearnedTimeouts
-from rankwatch.integrations.lightning import saved_timeouts
 
 
 class CSVLogger:
@@ -38,12 +37,16 @@ class BrokenLogger:
     ],
 )
 def test_the_folder_lies_beside_the_runs_logs(loggers: list[Any], folder: str) -> None:
+    from rankwatch.integrations.lightning import saved_timeouts  # the package imports Lightning, which takes seconds
+
     trainer: Any = SimpleNamespace(loggers=loggers, default_root_dir="root")
     assert saved_timeouts.folder_of(trainer, None) == Path(folder)
     assert saved_timeouts.folder_of(trainer, "given") == Path("given")
 
 
 def test_what_was_calculated_before_counts_half() -> None:
+    from rankwatch.integrations.lightning import saved_timeouts  # the package imports Lightning, which takes seconds
+
     old = LearnedTimeouts({"step": 10.0, "setup": 100.0, "checkpointing": 40.0}, 30.0)
     new = LearnedTimeouts({"step": 20.0, "checkpointing": 60.0, "evaluation": 5.0}, heartbeat=8.0)
     kept = saved_timeouts.merge(new, old, background=False)
@@ -52,8 +55,10 @@ def test_what_was_calculated_before_counts_half() -> None:
     assert saved_timeouts.merge(new, None, background=True).sections == {"step": 20.0, "evaluation": 5.0}
 
 
-@pytest.mark.parametrize("name", saved_timeouts.NVRX_NAMES)
+@pytest.mark.parametrize("name", ["_ft_state.json", "_ft_state_.json"])
 def test_what_nvrx_has_left_counts_until_there_is_a_file_of_ours(tmp_path: Path, name: str) -> None:
+    from rankwatch.integrations.lightning import saved_timeouts  # the package imports Lightning, which takes seconds
+
     log = logging.getLogger("test_kept_timeouts")
     assert saved_timeouts.load(tmp_path, log) is None
     # As RankMonitorClient.state_dict() of nvidia-resiliency-ext 0.4.1 gives it to the callback.

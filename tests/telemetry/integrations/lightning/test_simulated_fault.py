@@ -5,15 +5,10 @@ from typing import Any
 
 import pytest
 
-from rankwatch.integrations.lightning.simulated_fault import SimulatedFaultParams, parameters
-
-WANTED = SimulatedFaultParams("rank_killed", 60.0, 0.0, 3)
-
 
 @pytest.mark.parametrize(
     "given",
     [
-        WANTED,
         {"fault_type": "rank_killed", "base_delay": 60.0, "rank_to_fail": 3},
         {"fault_type": "rank_killed", "base_delay": 60.0, "rank": 3},
         SimpleNamespace(fault_type="rank_killed", base_delay=60.0, rank_to_fail=3, something_else=1),
@@ -21,10 +16,18 @@ WANTED = SimulatedFaultParams("rank_killed", 60.0, 0.0, 3)
     ],
 )
 def test_any_shape_of_the_same_fault(given: Any) -> None:
-    assert parameters(given) == WANTED
+    from rankwatch.integrations.lightning.simulated_fault import (  # imports Lightning, which takes seconds
+        SimulatedFaultParams,
+        parameters,
+    )
+
+    wanted = SimulatedFaultParams("rank_killed", 60.0, 0.0, 3)
+    assert parameters(given) == parameters(wanted) == wanted
 
 
 def test_none_is_no_fault() -> None:
+    from rankwatch.integrations.lightning.simulated_fault import parameters
+
     assert parameters(None) is None
 
 
@@ -41,5 +44,7 @@ def test_none_is_no_fault() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(given: Any, words: str) -> None:
+    from rankwatch.integrations.lightning.simulated_fault import parameters
+
     with pytest.raises(ValueError, match=words):
         parameters(given)

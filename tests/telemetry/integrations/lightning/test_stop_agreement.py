@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from typing import Any
 
 import pytest
-
-from rankwatch.integrations.lightning.stop_agreement import AHEAD, StoreAgreement
 
 distributed = pytest.importorskip("torch.distributed")
 LOG = logging.getLogger("test_agreement")
 
 
-def ranks(number: int) -> list[StoreAgreement]:
+def ranks(number: int) -> list[Any]:
+    from rankwatch.integrations.lightning.stop_agreement import (
+        StoreAgreement,  # the package imports Lightning, which takes seconds
+    )
+
     store = distributed.HashStore()
     return [StoreAgreement(store, 1, LOG) for _ in range(number)]
 
@@ -23,6 +26,8 @@ def test_no_rank_stops_without_a_signal() -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_all_stop_after_the_same_step_whoever_is_ahead(first: int) -> None:
+    from rankwatch.integrations.lightning.stop_agreement import AHEAD
+
     both = ranks(2)
     order = (both[first], both[1 - first])
     stopped = {}
@@ -52,6 +57,8 @@ def test_a_rank_that_is_too_far_ahead_stops_and_reports_it(caplog: pytest.LogCap
 
 
 def test_a_store_that_is_gone_is_reported_once_and_training_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    from rankwatch.integrations.lightning.stop_agreement import AHEAD, StoreAgreement
+
     server = distributed.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=2))
     client = distributed.TCPStore("127.0.0.1", server.port, is_master=False, timeout=timedelta(seconds=2))
     rank = StoreAgreement(client, 1, LOG)

@@ -251,7 +251,6 @@ export type HostState = "suspect" | "may be down" | "partly silent" | "up" | "id
 
 /** One incident with its grouped stacks. */ export interface IncidentDetail extends Incident {
   logs: ShownLog[];
-  /** What shows the logs of the ranks that run now. */ log_place: Place;
   advice: Advice | null;
   /** Null: no rank is known to have raised an error or to have been killed. */ crash: CrashHead | null;
   stack_groups: StackGroup[];
@@ -311,7 +310,6 @@ export type JobState = "starting" | "running" | "suspected" | "slow" | "no step"
   /** What stands beside goodput, in words. */ goodput_notes: string[];
   /** Of these: how much of it is lost waiting for slow ranks; empty: nothing. */ waited: string;
   /** Of a finished job: the steps of which no save is known, in words; empty: none. */ unsaved: string;
-  /** By all restarts, also those done again since. */ steps_thrown_away: number;
   /** While an attempt after an incident has completed no step: the furthest step before. */ iteration_before: number | null;
   /** Of a lost job: when the last message of any rank or launcher arrived. */ last_heard: number | null;
   instrumented: boolean;
@@ -377,14 +375,6 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
   /** Evidence grows: more than one window, and no other reason is known. */ suspected: boolean;
 }
 
-/** Of 24 h and those that are open. */ export interface Lately {
-  incidents: number;
-  suspicions: number;
-  jobs: number;
-  /** `3 incidents and 1 open suspicion in 4 jobs`. */ text: string;
-  /** By kind: `3 incidents (2 hangs, 1 silent) and 1 open suspicion`. */ counted: string;
-}
-
 /** One launcher and its role in the job. */ export interface Launcher {
   node: string;
   host: string;
@@ -437,7 +427,6 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
   incidents: number;
   counted: string;
   jobs: string[];
-  lately: Lately;
   /** `GPU 5, rank 5: 5 crashes in 2 jobs`, if one has more faults than the others. */ gpu: string | null;
   last: LastNamed;
 }
@@ -962,11 +951,9 @@ export interface Trend { min: (number | null)[]; median: (number | null)[]; max:
 /** What was found wrong with a rank. */
 export type VerdictKind = "never_started" | "heartbeat_overrun" | "section_overrun" | "out_of_section_overrun" | "silent" | "process_exited" | "node_lost" | "stalled" | "straggler" | "wrong_result" | "restarted_in_process" | "ordered";
 
-/** How a job trains now. Degrees Celsius, hertz; ranges from the smallest to the largest. */ export interface Vitals {
+/** How a job trains now. */ export interface Vitals {
   step: StepParts | null;
   /** The last values that the script logged, by name; null: not finite. */ logged: Record<string, number | null>;
-  gpu_temperature: [number, number] | null;
-  gpu_clock: [number, number] | null;
 }
 
 /** What a thread waits for, as the kernel and its stack show it, and with that whether the wait ends by itself. */
