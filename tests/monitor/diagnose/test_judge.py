@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from monitor.diagnose.scenes import JOB, at, call, locked, report, seen, sleeps, stands, trains, usage, works
-from rankwatch.contract.diagnosis import SeenExit, SeenRank
+from rankwatch.contract.diagnosis import Called, SeenExit, SeenRank
 from rankwatch.contract.enums import CulpritClass, ProcessState, Proof, WaitKind
 from rankwatch.contract.messages import Collective, Wait
 from rankwatch_monitor.core.cause import DifferentCalls, OtherCall
@@ -106,7 +106,7 @@ def test_where_all_stand_nobody_is_named() -> None:
 
 
 def of_all(rank: int, name: str = "all_reduce", **more: int) -> SeenRank:
-    return replace(stands(rank, name=name, **more), of_all=True)
+    return replace(stands(rank, name=name, **more), called=Called(of_all=True))
 
 
 def test_by_their_arguments_the_one_in_another_call_of_all_ranks_is() -> None:
@@ -133,7 +133,7 @@ def test_of_as_many_in_one_call_as_in_the_other_nobody_is_named_and_the_job_hang
         stands(3, name="barrier"),  # of a group, maybe
         of_all(3, line=50),  # the same call at another line completes
         of_all(3, "recv"),  # its sender may be who went on without
-        replace(trains(3), of_all=True),
+        replace(trains(3), called=Called(of_all=True)),
     ],
 )
 def test_where_the_calls_may_complete_nobody_is(odd: SeenRank) -> None:

@@ -12,6 +12,7 @@ from rankwatch.contract.exits import LEFT_EARLY, exit_phrase
 from rankwatch.contract.messages import Wait
 from rankwatch_monitor.core.cause import (
     AllAlike,
+    Among,
     Apart,
     Behind,
     Call,
@@ -272,6 +273,8 @@ def _why_none(why: DifferentCalls | Circle | AllAlike | Apart | Disagreed, when:
         case DifferentCalls(group, called, calls):
             sizes = len({made.operation for made, _ in calls}) == 1
             each = ", ".join(f"{some(ranks, short=short)} in {_made(made, sizes=sizes)}" for made, ranks in calls[:3])
+            if any(made.among is not None for made, _ in calls):
+                return (f"the ranks {v.wait} for each other in calls that cannot complete", f" ({each})")
             if not called:
                 return (f"the ranks {v.wait} in different collectives, each of which needs all of them", f" ({each})")
             return (f"different collectives were called as number {called} of group '{group}'", f" ({each})")
@@ -314,7 +317,15 @@ def named(call: Call, *, short: bool = False) -> str:
 
 def _made(made: Made, *, sizes: bool) -> str:
     size = f" of {made.size} values" if made.size and sizes else ""
-    return f"'{made.operation}'{size}{f' called at {at(made.site)}' if made.site is not None else ''}"
+    among = "" if made.among is None else _among(made.operation, made.among)
+    return f"'{made.operation}'{size}{among}{f' called at {at(made.site)}' if made.site is not None else ''}"
+
+
+def _among(operation: str, among: Among) -> str:
+    if among.peer >= 0:
+        return f" {'to' if operation == 'send' else 'from'} rank {among.peer}"
+    ranks = f" of {count(among.ranks, 'rank')}" if among.ranks else ""
+    return f" of group '{among.group}'{ranks}" if among.group else f" of a group{ranks}"
 
 
 def at(site: Site) -> str:
