@@ -204,18 +204,21 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
                 unreadable.append(pid)
         elif (rank := _stated(pid, variables)) is not None and processes.is_python(pid):
             stated[pid] = rank
+    # Slurm and MPI number what they start, which may start the ranks.
+    numbered = {pid for pid, rank in stated.items() if rank.stated_by == 0}
     torch = {
         pid
         for pid in processes.parents
-        if pid not in ours and pid not in stated and not any(each in stated for each in processes.above(pid))
+        if pid not in ours and numbered.isdisjoint((pid, *processes.above(pid)))
         and processes.has_torch(pid) and processes.is_python(pid)
     }  # fmt: skip
     now = {pid: memory.environment(pid, proc) for pid in torch}
     for pid, variables in now.items():
-        if (rank := _stated(pid, variables)) is not None and rank.world_size > 1:
+        rank = _stated(pid, variables)
+        if rank is not None and rank.stated_by == 0 and rank.world_size > 1:
             stated[pid] = rank
     chosen = _topmost(stated, processes)
-    chosen += _siblings(processes, torch, {each.pid for each in chosen})
+    chosen += _siblings(processes, torch - stated.keys(), {each.pid for each in chosen})
     if pids:
         chosen = _asked_for(pids, chosen, stated, processes)
     found = []
