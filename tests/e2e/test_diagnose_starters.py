@@ -6,7 +6,6 @@ which is numbered by the order of its start has another rank's number.
 
 from __future__ import annotations
 
-
 import pytest
 
 from e2e.test_diagnose import HANGS, HEALTHY, Start, named, start

@@ -1,4 +1,4 @@
-"""How people start the ranks of a script without Rankwatch: the command lines, and what they write themselves for it."""
+"""How people start ranks without Rankwatch: the command lines, and what they write themselves for it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,14 @@ def missing(start: str) -> str:
 
 
 def command(
-    start: str, ranks: int, port: int, script: Path, folder: Path, *, flags: Sequence[str] = (), arguments: Sequence[str]
+    start: str,
+    ranks: int,
+    port: int,
+    script: Path,
+    folder: Path,
+    *,
+    flags: Sequence[str] = (),
+    arguments: Sequence[str],
 ) -> list[str]:
     """How a user starts a script; ``flags`` are those of torchrun."""
     python, number, run = sys.executable, str(ranks), [str(script), *arguments]

@@ -332,7 +332,9 @@ class Collector:
         moving = {(each.rank.user, each.rank.job) for each in alive if not _stands(each)}
         moving |= {(each.rank.user, each.rank.job) for each in self._watched if each.ended or dumps.get(each.rank.pid)}
         asked = [each.rank.pid for each in alive if (each.rank.user, each.rank.job) not in moving]
-        return {} if tool is None else run_all(until, [(pid, partial(_arguments, tool, pid, self._proc)) for pid in asked])
+        return (
+            {} if tool is None else run_all(until, [(pid, partial(_arguments, tool, pid, self._proc)) for pid in asked])
+        )
 
     def _logs(self, alive: Sequence[_Watched], until: float) -> dict[int, RankLog]:
         """The ends of the files that output goes to, by process; of a file that ranks share once."""

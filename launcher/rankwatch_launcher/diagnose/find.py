@@ -359,9 +359,7 @@ def _starts_it(pid: int, rank: Rank, stated: Mapping[int, Rank], processes: _Pro
     A rank that has started the others is none of them; nor are its loader workers, which are several.
     """
     numbers = [
-        stated[each].rank
-        for each in processes.children.get(pid, ())
-        if each in stated and stated[each].job == rank.job
+        stated[each].rank for each in processes.children.get(pid, ()) if each in stated and stated[each].job == rank.job
     ]
     return numbers.count(rank.rank) == 1 < len(numbers)
 

@@ -38,7 +38,9 @@ def test_of_a_process_that_is_gone_or_has_no_program_nothing_is_read(tmp_path: P
     assert memory.environment(gone.pid) == {}
     assert memory.group(gone.pid, 4096) == (-1, 0)
     (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "maps").write_text("1000-2000 r-xp 00000000 00:00 0 /x/python\n3000-4000 r--p 0 0 0 /x/libc.so.6\n")
+    (tmp_path / "7" / "maps").write_text(
+        "1000-2000 r-xp 00000000 00:00 0 /x/python\n3000-4000 r--p 0 0 0 /x/libc.so.6\n"
+    )
     (tmp_path / "7" / "mem").write_bytes(b"\x7fELF\x02\x01" + b"\xff" * (1 << 16))
     assert memory.environment(7, tmp_path) == {}
     (tmp_path / "7" / "mem").write_bytes((b"\0" * 0x1000 + b"\x7fELF\x02\x01") + b"\xff" * (1 << 16))

@@ -88,7 +88,13 @@ NAMELESS = (
             ),
         )
     ),
-    Unnamed(DifferentCalls("", 0, ((Made("send", "", among=Among(0)), Some.of([0])), (Made("barrier", "", among=Among(0)), Some.of([1]))))),
+    Unnamed(
+        DifferentCalls(
+            "",
+            0,
+            ((Made("send", "", among=Among(0)), Some.of([0])), (Made("barrier", "", among=Among(0)), Some.of([1]))),
+        )
+    ),
     Unnamed(Circle(Some.of([0, 1]), ((REDUCE, Some.of([0])), (BROADCAST, Some.of([1]))))),
     *(Unnamed(AllAlike()), Unnamed(AllAlike(REDUCE)), Unnamed(AllAlike(function="all_reduce"))),
     Unnamed(AllAlike(REDUCE, answered=True), ("host-1",)),
