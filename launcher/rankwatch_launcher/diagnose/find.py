@@ -204,21 +204,13 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
                 unreadable.append(pid)
         elif (rank := _stated(pid, variables)) is not None and processes.is_python(pid):
             stated[pid] = rank
-    # Slurm and MPI number what they start, which may start the ranks.
-    numbered = {pid for pid, rank in stated.items() if rank.stated_by == 0}
-    torch = {
-        pid
-        for pid in processes.parents
-        if pid not in ours and numbered.isdisjoint((pid, *processes.above(pid)))
-        and processes.has_torch(pid) and processes.is_python(pid)
-    }  # fmt: skip
-    now = {pid: memory.environment(pid, proc) for pid in torch}
+    now = _with_torch(processes, ours, {pid for pid, rank in stated.items() if rank.stated_by == 0})
     for pid, variables in now.items():
         rank = _stated(pid, variables)
         if rank is not None and rank.stated_by == 0 and rank.world_size > 1:
             stated[pid] = rank
     chosen = _topmost(stated, processes)
-    chosen += _siblings(processes, torch - stated.keys(), {each.pid for each in chosen})
+    chosen += _siblings(processes, now.keys() - stated.keys(), {each.pid for each in chosen})
     if pids:
         chosen = _asked_for(pids, chosen, stated, processes)
     found = []
@@ -245,6 +237,19 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
         if known.user >= 0 or (proc / str(each.pid)).exists():  # it has not ended meanwhile
             found.append(known)
     return Found(tuple(_in_turn(_once(found))), tuple(sorted(unreadable)))
+
+
+def _with_torch(processes: _Processes, ours: Collection[int], numbered: Set[int]) -> dict[int, dict[str, str]]:
+    """Python processes with torch that torch's variables have not numbered from their start, and their environment now.
+
+    What Slurm or MPI has numbered is among them: it may have started the ranks, or be one with another number.
+    """
+    return {
+        pid: memory.environment(pid, processes.proc)
+        for pid in processes.parents
+        if pid not in ours and numbered.isdisjoint((pid, *processes.above(pid)))
+        and processes.has_torch(pid) and processes.is_python(pid)
+    }  # fmt: skip
 
 
 def _in_turn(ranks: Iterable[Rank]) -> list[Rank]:
