@@ -58,6 +58,7 @@ AT_FAULT: dict[str, set[int]] = {
     "loader_worker_stopped": {3},
     "lock": {1},
     "lock_file_stale": {3},
+    "lock_in_backward": {1},
     "lock_taken_before_fork": {3},
     "logging_lock": {2},
     "mismatched_shapes": {1},

@@ -1,7 +1,7 @@
 """The page at random moments of runs with random faults shows the state of the core, and no part contradicts another.
 
 What is expected is derived from the columns, incidents and ledger of each job, not by the views that the page is fed
-from. ``RANKWATCH_TEST_SEED`` repeats a run.
+from. The short suite takes a seed that showed defects, the long one a new one; ``RANKWATCH_TEST_SEED`` repeats a run.
 """
 
 from __future__ import annotations
@@ -512,7 +512,8 @@ def compare_row(row: list[str], job: Job, incident: Incident, now: float) -> Non
     idle = [each for each in row if each.endswith(" idle")]
     moved = job.pace.samples and job.pace.stepped_at > incident.opened_at
     same("idle ranks", idle, [] if moved or silent(job, now) else [f"{job.world_size} ranks idle"])
-    [lost] = [each for each in row if each.endswith(" lost")]
+    lost = next((each for each in row if each.endswith(" lost")), "")
+    holds("what is lost", lost, row)
     holds("what is lost", float(lost.split("\u2009")[0].split()[0]) >= 0.0, lost)
 
 
@@ -664,9 +665,9 @@ def settled(page: Page, compare: Callable[[dict[str, Any]], None], *, each: bool
         page.wait_for_timeout(50)
 
 
-@pytest.mark.timeout(300)
-def test_the_page_shows_random_moments_of_runs_with_faults_as_they_are(page: Page) -> None:
-    seed = os.environ.get("RANKWATCH_TEST_SEED") or str(random.SystemRandom().randrange(10**6))
+@pytest.mark.parametrize("seed", ["985956", pytest.param("", marks=pytest.mark.long)], ids=["known", "new"])
+def test_the_page_shows_random_moments_of_runs_with_faults_as_they_are(page: Page, seed: str) -> None:
+    seed = os.environ.get("RANKWATCH_TEST_SEED") or seed or str(random.SystemRandom().randrange(10**6))
     chance = random.Random(seed)
     scenes = [
         Run(Scene(RANKS, 2, job_id="restarts", max_restarts=40), chance, 0.05, ProcessEventKind.FINISHED),

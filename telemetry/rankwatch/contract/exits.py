@@ -21,6 +21,15 @@ _CONSEQUENCE: Final = re.compile(
     re.IGNORECASE,
 )
 """Messages of gloo, NCCL, MPI and torch's store when a peer has ended; they may also mean a network that is down."""
+_OF_PEERS: Final = frozenset(
+    {
+        "RuntimeError", "Exception", "DistError", "DistBackendError", "DistNetworkError", "DistStoreError",
+        "AcceleratorError", "NcclError", "HorovodInternalError",
+    }
+)  # fmt: skip
+"""The exceptions with such messages. Others with the same words are about a service: the ConnectionError of requests,
+Python's ConnectionResetError, the timeouts of HTTP clients.
+"""
 
 _ALWAYS_THE_SAME: Final = re.compile(r"\b(?:RuntimeError|AcceleratorError): (?=CUDA error: )")
 """The class of every error of CUDA."""
@@ -28,8 +37,16 @@ _COMMON_CODE: Final = re.compile(r" exited with code 1(?=: )")
 
 
 def is_consequence(message: str) -> bool:
-    """Whether the first line of an exception is about the connection to other ranks: the cause is likely another's."""
-    return bool(_CONSEQUENCE.search(message.partition("\n")[0]))
+    """Whether the first line of an exception is about the connection to other ranks: the cause is likely another's.
+
+    Args:
+        message: the exception's class and text, or what a process said without an exception.
+    """
+    line = message.partition("\n")[0]
+    kind, raised, _ = line.partition(": ")
+    if raised and kind.isidentifier() and kind not in _OF_PEERS:
+        return False
+    return bool(_CONSEQUENCE.search(line))
 
 
 def signal_name(number: int) -> str:

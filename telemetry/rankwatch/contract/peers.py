@@ -8,12 +8,13 @@ from typing import Final
 from rankwatch.contract.messages import Frame
 from rankwatch.contract.packages import package_of
 
+BACKWARD: Final = "_engine_run_backward"
 WAITING_FUNCTIONS: Final = frozenset(
     {
         "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all", "all_to_all_single",
         "barrier", "monitored_barrier", "broadcast", "broadcast_object_list", "reduce", "reduce_scatter",
         "reduce_scatter_tensor", "gather", "gather_object", "scatter", "recv", "send", "irecv", "batch_isend_irecv",
-        "wait", "synchronize", "_engine_run_backward",
+        "wait", "synchronize", BACKWARD,
     }
 )  # fmt: skip
 """Functions in whose call a rank waits for its peers: torch.distributed's collectives, the wait for their work, the
@@ -32,13 +33,21 @@ COLLECTIVES: Final = NONE_LEAVES_FIRST | {"broadcast", "reduce", "gather", "scat
 def waiting_call(frames: Sequence[Frame]) -> Frame | None:
     """The innermost torch function on the stack that waits for peers, if there is one.
 
-    The file must be torch's own: a user's ``wait()`` or ``send()`` does not count.
+    The file must be torch's own: a user's ``wait()`` or ``send()`` does not count. Nor does autograd's engine while it
+    runs code that is not torch's: a function's ``backward()`` or a hook.
     """
     for frame in frames:
-        named = frame.function.rsplit(".", 1)[-1] in WAITING_FUNCTIONS
-        if named and package_of(frame.file) == "torch":
+        name = frame.function.rsplit(".", 1)[-1]
+        named = name in WAITING_FUNCTIONS and package_of(frame.file) == "torch"
+        if named and not (name == BACKWARD and _called(frames)):
             return frame
     return None
+
+
+def _called(frames: Sequence[Frame]) -> bool:
+    """Whether the innermost function is Python that is not torch's."""
+    file = frames[0].file
+    return file.endswith((".py", ">")) and package_of(file) != "torch"
 
 
 def waits_for_peers(frames: Sequence[Frame]) -> bool:

@@ -40,6 +40,18 @@ def test_a_function_of_a_user_in_a_folder_called_torch_waits_for_no_peers() -> N
     assert not waits_for_peers((Frame("wait", "/srv/ada/torch/train.py", 3),))
 
 
+def test_backward_waits_for_peers_but_not_while_it_runs_code_of_the_script() -> None:
+    engine = Frame("_engine_run_backward", "/venv/lib/python3.11/site-packages/torch/autograd/graph.py", 9)
+    caller = Frame("main", "/srv/train.py", 1)
+    recomputed = Frame("linear", "/venv/lib/python3.11/site-packages/torch/nn/functional.py", 3)
+    script = Frame("backward", "/srv/train.py", 7)
+    assert waits_for_peers((engine, caller))
+    assert waits_for_peers((recomputed, script, engine, caller)), "a launch that waits for a device behind its peers"
+    assert waits_for_peers((Frame("futex", "libc.so.6", 0), engine, caller)), "native code of the engine"
+    assert not waits_for_peers((script, engine, caller))
+    assert not waits_for_peers((Frame("wait", "/usr/lib/python3.11/threading.py", 3), script, engine, caller))
+
+
 def test_what_is_in_the_packages_is_known() -> None:
     found = {each.name + ("" if each.ispkg else ".py") for each in pkgutil.iter_modules(rankwatch.__path__)}
     assert found - {"__main__.py"} == RANKWATCH

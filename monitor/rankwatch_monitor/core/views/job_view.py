@@ -74,9 +74,10 @@ def rank_states(job: Job, verdicts: Verdicts, now: float) -> npt.NDArray[np.uint
     for rank in blamed - busy:
         if rank < len(codes_R) and codes_R[rank] not in (_CODE[RankState.SILENT], _CODE[RankState.DEAD]):
             codes_R[rank] = hung
-    if silent := [each.rank for each in named if each.kind is CulpritClass.HOST_SILENT and each.rank < len(columns)]:
+    if silent := [each.rank for each in named if each.kind is CulpritClass.HOST_SILENT]:
         # Also where the others are not heard lately either, and silence is no verdict any more.
-        codes_R[quiet_ranks(job, now) & np.isin(np.arange(len(columns)), silent)] = _CODE[RankState.SILENT]
+        silent_R = quiet_ranks(job, now) & np.isin(np.arange(len(columns)), silent) & (codes_R == hung)
+        codes_R[silent_R] = _CODE[RankState.SILENT]
     if (quiet := quiet_host(job, now)) is not None:
         codes_R[np.isin(codes_R, (_CODE[RankState.HUNG], _CODE[RankState.SUSPECTED]))] = _CODE[RankState.WAITING]
         codes_R[list(quiet.ranks)] = _CODE[RankState.SILENT]
