@@ -1,9 +1,9 @@
 """Jobs that nobody watches, sick and healthy: does ``rankwatch diagnose`` name the right rank, and disturb none?
 
-    python benchmarks/diagnose.py [--only NAME] [--start torchrun|spawn|accelerate|mpirun] [--jobs N] [--json FILE]
+    python benchmarks/diagnose.py [--only NAME] [--start torchrun|spawn|fork|arguments|...] [--jobs N] [--json FILE]
 
-The scripts are those of ``tests/trust``, four gloo ranks each, started by plain torchrun, ``mp.spawn``, ``accelerate
-launch`` or ``mpirun``. A sick job is diagnosed a moment after its fault, a healthy one in the middle of its life; a
+The scripts are those of ``tests/trust``, four gloo ranks each, started as in
+:mod:`support.starters`. A sick job is diagnosed a moment after its fault, a healthy one in the middle of its life; a
 healthy one then has to end with code 0. *right*: the ranks at fault are named, or nobody where all are in the same
 trouble; *unknown*: nobody is named; *wrong*: another rank is named, or a healthy job is said to be in trouble.
 """
@@ -29,6 +29,7 @@ import _table
 from rankwatch_launcher.diagnose import find
 from support.ports import free_port
 from support.processes import MARK, end_marked
+from support.starters import STARTERS, command, job_name
 from trust.runner import FAULT, FOREIGN
 from trust.scripts import HERE, Script, scripts
 
@@ -37,46 +38,6 @@ AFTER_FAULT = 2.0
 HEALTHY_AFTER = (6.0, 14.0)
 """Seconds from the first sign of life of a healthy job at which it is diagnosed."""
 HEALTHY_SECONDS = 480.0
-SPAWN = """
-import os, runpy, sys
-import torch.multiprocessing as mp
-def rank(number, size, port, script):
-    os.environ.update(RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1",
-                      MASTER_PORT=port)
-    runpy.run_path(script, run_name="__main__")
-if __name__ == "__main__":
-    mp.spawn(rank, args=(int(sys.argv[1]), sys.argv[2], sys.argv[3]), nprocs=int(sys.argv[1]))
-"""
-
-BY_MPI = """
-import os, runpy, sys
-for name in ("RANK", "SIZE", "LOCAL_RANK"):
-    os.environ[{"SIZE": "WORLD_SIZE"}.get(name, name)] = os.environ["OMPI_COMM_WORLD_" + name]
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
-def command(start: str, ranks: int, port: int, script: Path, folder: Path) -> list[str]:
-    """How a user starts a script."""
-    python, number = sys.executable, str(ranks)
-    if start == "torchrun":
-        options = ["--nproc-per-node", number, "--master-port", str(port)]
-        return [python, "-m", "torch.distributed.run", *options, str(script)]
-    if start == "accelerate":
-        options = ["--multi_gpu", "--num_processes", number, "--num_machines", "1", "--main_process_port", str(port)]
-        options += ["--mixed_precision", "no", "--dynamo_backend", "no", "--num_cpu_threads_per_process", "1"]
-        return [python, "-m", "accelerate.commands.launch", *options, str(script)]
-    if start == "mpirun":
-        options = ["--allow-run-as-root", "--oversubscribe", "-n", number, "-x", "MASTER_ADDR=127.0.0.1"]
-        for name in (f"MASTER_PORT={port}", MARK, "TMPDIR", "PYTHONPATH", "OMP_NUM_THREADS"):
-            options += ["-x", name]
-        by_mpi = folder / "by_mpi.py"
-        by_mpi.write_text(BY_MPI)
-        return ["mpirun", *options, python, str(by_mpi), str(script)]
-    spawner = folder / "spawner.py"
-    spawner.write_text(SPAWN)
-    return [python, str(spawner), number, str(port), str(script)]
 
 
 class Job:
@@ -90,7 +51,7 @@ class Job:
         self.port = free_port()
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [*command(start, ranks, self.port, script, folder), *arguments],
+                command(start, ranks, self.port, script, folder, arguments=arguments),
                 env=kept | own,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
@@ -109,7 +70,7 @@ class Job:
     @property
     def name(self) -> str:
         """What the diagnosis calls it."""
-        return f"{os.uname().nodename} pid {self.process.pid}" if self.start == "spawn" else f"127.0.0.1:{self.port}"
+        return job_name(self.start, self.port, self.process.pid)
 
     def diagnosed(self, *flags: str) -> tuple[dict[str, Any], int, float]:
         """What is said of it, the exit code, and how long that took."""
@@ -195,7 +156,7 @@ def main() -> None:
     arguments = _table.arguments(
         __doc__,
         only=(list[str](), "scripts whose name holds one of these"),
-        start=(["torchrun"], "how they are started", {"choices": ("torchrun", "spawn", "accelerate", "mpirun")}),
+        start=(["torchrun"], "how they are started", {"choices": STARTERS}),
         ranks=(4, "ranks of each"),
         jobs=(1, "jobs that run beside each other"),
     )

@@ -1,8 +1,8 @@
 """What a diagnosis costs a healthy job that it looks at: step times beside one and without, in one run.
 
-    python benchmarks/diagnose_cost.py [--pairs 6] [--ranks 2] [--slow 0] [--json FILE]
+    python benchmarks/diagnose_cost.py [--pairs 6] [--ranks 2] [--start torchrun] [--slow 0] [--json FILE]
 
-Ranks of plain torchrun make steps of some matrix products and an all_reduce on gloo. In turn a diagnosis runs, and for
+Ranks make steps of some matrix products and an all_reduce on gloo. In turn a diagnosis runs, and for
 as long none does, the order of each pair swapped. The figure is the ratio of the median step times of a pair, and of
 the CPU time of the ranks for a step. In the end the job has to end with code 0. ``--slow 30``: with profiles.
 """
@@ -24,6 +24,7 @@ from typing import NamedTuple
 import _table
 from diagnose import START_SECONDS, Job
 
+from support.starters import STARTERS
 from support.waiting import wait_for
 
 RANK = """
@@ -70,14 +71,19 @@ def medians(found: Sequence[Step], begin: float, end: float) -> tuple[float, flo
 
 def main() -> None:
     """Run the benchmark."""
-    options = {"pairs": (6, "pairs"), "ranks": (2, "ranks"), "slow": (0.0, "seconds of profiles; 0: none")}
-    given = _table.arguments(__doc__ or "", **options)
+    given = _table.arguments(
+        __doc__ or "",
+        pairs=(6, "pairs"),
+        ranks=(2, "ranks"),
+        start=("torchrun", "how they are started", {"choices": STARTERS}),
+        slow=(0.0, "seconds of profiles; 0: none"),
+    )
     flags = ("--slow", f"{given.slow:g}") if given.slow else ()
     folder = Path(tempfile.mkdtemp(prefix="diagnose"))
     script = folder / "train.py"
     script.write_text(RANK)
     spans, said, code = list[tuple[tuple[float, float], tuple[float, float]]](), list[str](), -1
-    with contextlib.closing(Job(script, "torchrun", given.ranks, folder)) as job:
+    with contextlib.closing(Job(script, given.start, given.ranks, folder)) as job:
         last = folder / f"steps-{given.ranks - 1}"
         wait_for(lambda: last.exists() and last.read_text().count("\n") > 50, "it trains", START_SECONDS)
         for pair in range(given.pairs):

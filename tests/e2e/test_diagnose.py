@@ -14,6 +14,7 @@ import pytest
 
 from support.ports import free_port
 from support.processes import MARK, end_marked, without
+from support.starters import command, job_name
 from support.waiting import wait_for
 
 BEGIN = """
@@ -78,10 +79,10 @@ DIFFER = """
 pair = dist.new_group([0, 1])
 ready()
 if rank == 1:
-    dist.barrier(pair if sys.argv[2:] else None)
+    dist.all_reduce(value, group=pair) if sys.argv[2:] else dist.barrier()
 dist.all_reduce(value)
 """
-"""Rank 1 is in another collective than the others; with an argument more in one of some ranks."""
+"""Rank 1 is in another collective than the others; with an argument more in the same one of some ranks."""
 
 
 ACCUSED = f"""
@@ -99,16 +100,23 @@ dist.barrier(other if rank == 1 else None)
 
 
 class Job:
-    """A job of two ranks, ended with everything that it started."""
+    """A job, ended with everything that it started."""
 
-    def __init__(self, folder: Path, script: str, *flags: str, arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        script: str,
+        *flags: str,
+        arguments: Sequence[str] = (),
+        start: str = "torchrun",
+        ranks: int = 2,
+    ) -> None:
         self.stop, self.log, self.mark, port = folder / "stop", folder / "log", uuid4().hex, free_port()
-        self.name = f"127.0.0.1:{port}"
-        (folder / "train.py").write_text(script if script is CRASHES else BEGIN + script)
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(port)]
+        train, words = folder / "train.py", [str(self.stop), *arguments]
+        train.write_text(script if script is CRASHES else BEGIN + script)
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(
-                [*torchrun, *flags, str(folder / "train.py"), str(self.stop), *arguments],
+                command(start, ranks, port, train, folder, flags=flags, arguments=words),
                 env=without(("RANKWATCH_", "TORCH"))
                 | {MARK: self.mark, "OMP_NUM_THREADS": "1", "NCCL_RAS_ADDR": f"localhost:{free_port()}"},
                 cwd=folder,
@@ -116,14 +124,15 @@ class Job:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self.name = job_name(start, port, self.process.pid)
 
     def printed(self, text: str) -> int:
         assert self.process.poll() is None, self.log.read_text()
         return self.log.read_text().count(text)
 
     def diagnosed(self, *flags: str) -> tuple[int, dict[str, Any]]:
-        command = [sys.executable, "-P", "-m", "rankwatch", "diagnose", "--json", "--job", self.name, *flags]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        ask = [sys.executable, "-P", "-m", "rankwatch", "diagnose", "--json", "--job", self.name, *flags]
+        done = subprocess.run(ask, capture_output=True, text=True, timeout=100, check=False)
         found = json.loads(done.stdout)
         assert len(found["jobs"]) == 1, f"{found}\n{done.stderr}\n{self.log.read_text()}"
         return done.returncode, found["jobs"][0]
@@ -136,9 +145,9 @@ Start = Callable[..., Job]
 def start(tmp_path: Path) -> Iterator[Start]:
     jobs: list[Job] = []
 
-    def begin(script: str, *flags: str, arguments: Sequence[str] = ()) -> Job:
-        jobs.append(Job(tmp_path, script, *flags, arguments=arguments))
-        wait_for(lambda: jobs[-1].printed("READY") >= 2, "the ranks are up", 100.0)
+    def begin(script: str, *flags: str, ranks: int = 2, **more: Any) -> Job:
+        jobs.append(Job(tmp_path, script, *flags, ranks=ranks, **more))
+        wait_for(lambda: jobs[-1].printed("READY") >= ranks, "the ranks are up", 100.0)
         return jobs[-1]
 
     yield begin
@@ -159,15 +168,16 @@ def test_the_rank_that_hangs_in_a_lock_is_named(start: Start) -> None:
     assert found["ranks"][0]["log"]["shared"]
 
 
-def test_the_rank_in_another_call_of_all_ranks_is_named_and_none_where_one_is_of_a_group(start: Start) -> None:
-    job = start(DIFFER, "--nproc-per-node", "3")
-    wait_for(lambda: job.printed("READY") == 3, "all stand", 100.0)
-    code, found = job.diagnosed()
+def test_the_rank_in_another_call_of_all_ranks_is_named(start: Start) -> None:
+    code, found = start(DIFFER, ranks=3).diagnosed()
     assert (code, found["verdict"], named(found)) == (3, "trouble", [1]), found["reason"]
-    job = start(DIFFER, "--nproc-per-node", "3", arguments=["of a group"])
-    wait_for(lambda: job.printed("READY") == 3, "all stand", 100.0)
-    code, found = job.diagnosed()
-    assert (code, found["verdict"], named(found)) == (4, "unknown", []), found["reason"]
+
+
+def test_of_ranks_in_different_groups_it_is_said_which_stand_where(start: Start) -> None:
+    code, found = start(DIFFER, ranks=3, arguments=["of a group"]).diagnosed()
+    assert (code, found["verdict"], named(found)) == (3, "trouble", []), found["reason"]
+    calls = {tuple(ranks["first"]): made["among"] for made, ranks in found["why_none"]["why"]["calls"]}
+    assert calls == {(0, 2): None, (1,): {"ranks": 2, "group": "", "peer": -1}}
 
 
 def test_where_all_wait_alike_the_rank_that_nccl_accuses_is_named(start: Start) -> None:

@@ -132,13 +132,24 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-def test_the_rank_of_a_slurm_job_is_named_and_other_jobs_are_not_looked_at(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(BEGIN + HANGS)
+BY_SLURM = """
+import os
+os.environ.update(RANK=os.environ["SLURM_PROCID"], WORLD_SIZE=os.environ["SLURM_NTASKS"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "variables"), [("", "RANK=$SLURM_PROCID WORLD_SIZE=2 LOCAL_RANK=0"), (BY_SLURM, "")], ids=["set", "own"]
+)
+def test_the_rank_of_a_slurm_job_is_named_and_other_jobs_are_not_looked_at(
+    cluster: Cluster, tmp_path: Path, before: str, variables: str
+) -> None:
+    (tmp_path / "train.py").write_text(before + BEGIN + HANGS)
     script = tmp_path / "job.sbatch"
     script.write_text(
         "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n"
         "export MASTER_ADDR=127.0.0.1 OMP_NUM_THREADS=1 MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))\n"
-        f"srun bash -c 'RANK=$SLURM_PROCID WORLD_SIZE=2 LOCAL_RANK=0 exec {sys.executable} {tmp_path}/train.py'\n"
+        f"srun bash -c '{variables} exec {sys.executable} {tmp_path}/train.py'\n"
     )
     job = cluster.submit(script, folder=tmp_path)
     wait_for(lambda: job.printed().count("READY") == 2, "the ranks are up", 200.0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import socket
 import threading
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from rankwatch.contract.diagnosis import (
+    Called,
     Gpu,
     Hindrance,
     NodeReport,
@@ -34,10 +36,11 @@ from rankwatch.contract.diagnosis import (
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.files import find_program, opened
 from rankwatch.contract.messages import LOG_LINES, Collective, Frame, RankLog, RankStack
+from rankwatch.contract.packages import package_of
 from rankwatch.contract.peers import COLLECTIVES, waits_for_peers
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs
-from rankwatch_launcher.diagnose import find, share
+from rankwatch_launcher.diagnose import find, memory, share
 from rankwatch_launcher.diagnose import native as native_frames
 from rankwatch_launcher.diagnose import profile as profiling
 from rankwatch_launcher.diagnose.find import Rank
@@ -70,9 +73,16 @@ STANDS: Final = 3.0
 """Seconds that a main thread was at the same lines of a collective, so that it is not leaving."""
 SPAWN: Final = "mp.spawn"
 SPAWN_FILE: Final = "torch/multiprocessing/spawn.py"
+RANK_NAMES: Final = ("rank", "global_rank", "world_rank", "local_rank")
+SIZE_NAMES: Final = ("world_size", "world", "size")
+"""What scripts call their rank and the number of all ranks."""
+MOST_DIGITS: Final = 8
 WRAPPER_FILE: Final = "torch/distributed/c10d_logger.py"
 NO_GROUP: Final = '"group": None'
-"""As py-spy shows it."""
+GROUP: Final = re.compile(r"<[\w.]*ProcessGroup at (0x[0-9a-f]{1,16})>")
+"""As py-spy shows them."""
+MESSAGES: Final = ("recv", "send")
+MAX_VARIABLE: Final = 100
 COUNT_THEIR_RANKS: Final = ("torchrun", "accelerate", "deepspeed", SPAWN)
 """Launchers that start all ranks of a node, and end all when one fails: a rank that is missing exited with code 0."""
 WORKER_LOOP: Final = ("_worker_loop", "torch/utils/data/")
@@ -88,8 +98,10 @@ MAX_LOCALS: Final = 4 << 20
 _EXIT_CODE: Final = 49
 """Position in :func:`.procfs.stat_fields` of the status that a zombie leaves to its parent."""
 _NO_PERMISSION: Final = ("permission denied", "not permitted", "root")
-_AS_FOUND: Final = {each.name for each in fields(RankProcess)} - {"launcher_pid"}
+_AS_FOUND: Final = {each.name for each in fields(RankProcess)}
 """What is known of a rank before the looks at it."""
+
+_Frames = Sequence[Mapping[str, Any]]
 
 
 @dataclass
@@ -247,31 +259,14 @@ class Collector:
 
     def _named(self, ranks: Sequence[Rank]) -> list[Rank]:
         """The ranks with the numbers that their stacks state, without loader workers."""
-        tool, found, sizes = find_program("py-spy"), list[Rank](), dict[int, int | None]()
-        until = time.monotonic() + NAMES_SECONDS
-        for each in ranks:
-            if not each.guessed or tool is None or (each.pid not in self._stated and time.monotonic() > until):
-                found.append(each)
-                continue
-            if each.pid in self._stated:
-                found += filter(None, [self._stated[each.pid]])
-                continue
-            frames = _locals(tool, each.pid)
-            if any(f["name"] == WORKER_LOOP[0] and WORKER_LOOP[1] in f["filename"] for f in frames):
-                self._stated[each.pid] = None
-                continue
-            number = _stated(frames, "i")
-            if number is None:
-                self._stated[each.pid] = each
-                found.append(each)
-                continue
-            if each.parent not in sizes:
-                sizes[each.parent] = _stated(_locals(tool, each.parent), "nprocs")
-            size = sizes[each.parent] or each.world_size
-            stated = replace(each, rank=number, local_rank=number, world_size=size, local_world_size=size)
-            self._stated[each.pid] = known = replace(stated, guessed=False, launcher=SPAWN)
-            found.append(known)
-        return found
+        tool = find_program("py-spy")
+        guessed = [each for each in ranks if each.guessed and each.pid not in self._stated]
+        if tool is not None and guessed:
+            pids = {pid for each in guessed for pid in (each.pid, each.parent)}
+            until = time.monotonic() + NAMES_SECONDS
+            frames = run_all(until, [(pid, partial(_locals, tool, pid)) for pid in pids])
+            self._stated.update(_numbered(guessed, frames))
+        return [known for each in ranks if (known := self._stated.get(each.pid, each)) is not None]
 
     # The report -------------------------------------------------------------------------------------------------------
 
@@ -284,14 +279,14 @@ class Collector:
         until = now + FILES_SECONDS
         with flight_dumps.bounded_memory():
             dumps = run_all(until, [(each.rank.pid, partial(_collectives, each)) for each in alive])
-        of_all = self._of_all(alive, dumps, until)
+        called = self._called(alive, dumps, until)
         errors = run_all(until, [(each.rank.pid, partial(find.error_of, each.rank)) for each in ended])
         stacks = [_own(each, dumps.get(each.rank.pid, ())) for each in alive]
         logs = self._logs(alive, until)
         seen = [
             replace(
                 self._seen(each, stack, logs.get(each.rank.pid)),
-                of_all=of_all.get(each.rank.pid, False),
+                called=called.get(each.rank.pid),
                 native=native.get(each.rank.pid, ()),
             )
             for each, stack in zip(alive, stacks, strict=True)
@@ -326,19 +321,20 @@ class Collector:
             log=log,
             gpu=self._gpus.get(rank.pid),
             profile=self._profiles.get(rank.pid),
-            launcher_pid=rank.launcher_pid or (rank.parent if rank.launcher == SPAWN else 0),
-            **{name: getattr(rank, name) for name in _AS_FOUND},
+            **{**{name: getattr(rank, name) for name in _AS_FOUND}, "launcher": _launcher(rank, stack)},
         )
 
-    def _of_all(
+    def _called(
         self, alive: Sequence[_Watched], dumps: Mapping[int, Collection[Collective]], until: float
-    ) -> dict[int, bool]:
-        """Whose collective is one of all ranks, by process, where all ranks here stand and no flight recorder tells."""
+    ) -> dict[int, Called | None]:
+        """The arguments of calls, by process, where all ranks here stand in one and no flight recorder tells."""
         tool = find_program("py-spy")
         moving = {(each.rank.user, each.rank.job) for each in alive if not _stands(each)}
         moving |= {(each.rank.user, each.rank.job) for each in self._watched if each.ended or dumps.get(each.rank.pid)}
         asked = [each.rank.pid for each in alive if (each.rank.user, each.rank.job) not in moving]
-        return {} if tool is None else run_all(until, [(pid, partial(_is_of_all, tool, pid)) for pid in asked])
+        return (
+            {} if tool is None else run_all(until, [(pid, partial(_arguments, tool, pid, self._proc)) for pid in asked])
+        )
 
     def _logs(self, alive: Sequence[_Watched], until: float) -> dict[int, RankLog]:
         """The ends of the files that output goes to, by process; of a file that ranks share once."""
@@ -404,6 +400,12 @@ class Collector:
         return bool(_text(self._proc / str(pid) / "syscall").strip())
 
 
+def _launcher(rank: Rank, stack: RankStack) -> str:
+    """What started it; torch's own way to start ranks is a function of its stack."""
+    spawned = rank.launcher == find.MULTIPROCESSING and any(each.file.endswith(SPAWN_FILE) for each in stack.frames)
+    return SPAWN if spawned else rank.launcher
+
+
 def _own(each: _Watched, dumped: tuple[Collective, ...]) -> RankStack:
     """A rank's stack under its own number, with what its flight recorder has dumped."""
     assert each.stack is not None
@@ -434,20 +436,35 @@ def _stands(each: _Watched) -> bool:
     return waits_for_peers(stack.frames) and (stack.usage.same_stack or 0.0) >= STANDS
 
 
-def _is_of_all(tool: str, pid: int) -> bool:
-    """Whether a rank stands in a collective whose arguments name no process group.
+def _arguments(tool: str, pid: int, proc: Path) -> Called | None:
+    """What the call in which a rank stands was given; None: it is none of torch's, or it cannot be read.
 
     torch calls each collective through one wrapper (``c10d_logger``), which has the arguments as they were given.
     """
-    frames = iter(_locals(tool, pid))
-    inside = next((f for f in frames if str(f["name"]).rpartition(".")[2] in COLLECTIVES), None)
+    found = _locals(tool, pid)
+    frames = iter(found)
+    inside = next((f for f in frames if str(f["name"]).rpartition(".")[2] in (*COLLECTIVES, *MESSAGES)), None)
     wrapper = next(frames, None)
     if inside is None or wrapper is None or not str(wrapper["filename"]).endswith(WRAPPER_FILE):
-        return False
-    given = {str(each["name"]): str(each.get("repr", "")) for each in wrapper.get("locals") or ()}
+        return None
+    given, own = _variables(wrapper), _variables(inside)
     if not {"args", "kwargs"} <= given.keys() or any(text.endswith(("...)", "...}")) for text in given.values()):
-        return False  # cut short
-    return "ProcessGroup" not in given["args"] and ('"group"' not in given["kwargs"] or NO_GROUP in given["kwargs"])
+        return None  # cut short
+    of_all = "ProcessGroup" not in given["args"] and ('"group"' not in given["kwargs"] or NO_GROUP in given["kwargs"])
+    peer = next((own[name] for name in ("src", "dst") if own.get(name, "").isdigit()), "")
+    known = Called(of_all, peer=int(peer) if peer and len(peer) < MOST_DIGITS else -1)
+    group = GROUP.search(own.get("group", "") if of_all else given["args"] + given["kwargs"])
+    if group is None:
+        return known
+    of_script = (_variables(frame) for frame in frames if not package_of(str(frame["filename"])))
+    names = (name for each in of_script for name, text in each.items() if text == group[0])
+    place, size = memory.group(pid, int(group[1], 16), proc)
+    return replace(known, group="" if of_all else one_line(next(names, ""), MAX_VARIABLE), place=place, size=size)
+
+
+def _variables(frame: Mapping[str, Any]) -> dict[str, str]:
+    """The local variables of a frame, as py-spy shows them."""
+    return {str(each.get("name")): str(each.get("repr", "")) for each in frame.get("locals") or ()}
 
 
 def _exit(each: _Watched, now: float, message: str) -> SeenExit:
@@ -479,7 +496,7 @@ STARTING_SECONDS: Final = 5.0
 """Seconds within which a launcher has started all its ranks."""
 
 
-def _locals(tool: str, pid: int) -> list[dict[str, Any]]:
+def _locals(tool: str, pid: int) -> _Frames:
     """The frames of a process's main thread with their local variables; empty: they cannot be read."""
     try:
         threads = decoded(run_py_spy(tool, pid, LOCALS_SECONDS, "--nonblocking", "--locals", output=MAX_LOCALS))
@@ -489,16 +506,47 @@ def _locals(tool: str, pid: int) -> list[dict[str, Any]]:
         return []
 
 
-def _stated(frames: Sequence[Mapping[str, Any]], name: str) -> int | None:
-    """The number that ``torch.multiprocessing.spawn`` has in a variable; None: it is not on the stack."""
-    variables = (
-        each
-        for frame in frames
-        if str(frame["filename"]).endswith(SPAWN_FILE)
-        for each in frame.get("locals") or ()
-        if each.get("name") == name and str(each.get("repr", "")).isdigit()
-    )
-    return next((int(each["repr"]) for each in variables), None)
+def _numbered(ranks: Sequence[Rank], frames: Mapping[int, _Frames]) -> dict[int, Rank | None]:
+    """Ranks that nothing else numbers, by what their functions were given; None: it is a loader worker.
+
+    The scripts' own variables count if all processes of a parent have them, and each another number; else the number
+    that ``torch.multiprocessing.spawn`` has given.
+    """
+    found, siblings = dict[int, Rank | None](), dict[int, list[Rank]]()
+    for each in ranks:
+        if any(f["name"] == WORKER_LOOP[0] and WORKER_LOOP[1] in f["filename"] for f in frames.get(each.pid, ())):
+            found[each.pid] = None
+        elif frames.get(each.pid):
+            siblings.setdefault(each.parent, []).append(each)
+    for parent, several in siblings.items():
+        size = _variable(frames.get(parent, ()), ("nprocs",), SPAWN_FILE) or several[0].world_size
+        stated = {each.pid: _variable(frames[each.pid], ("i",), SPAWN_FILE) for each in several}
+        own = {each.pid: _variable(frames[each.pid], RANK_NAMES) for each in several}
+        sizes = {_variable(frames[each.pid], SIZE_NAMES) for each in several}
+        world = max(size, next(iter(sizes)) or 0) if len(sizes) == 1 else size
+        local = {pid: number for pid, number in stated.items() if number is not None}
+        numbers = {pid: number for pid, number in own.items() if number is not None and number < world}
+        if len(set(numbers.values())) < len(several):
+            numbers, world = local, size
+        for each in several:
+            if (number := numbers.get(each.pid)) is not None and len(set(numbers.values())) == len(numbers):
+                place = local.get(each.pid, -1)
+                known = replace(each, rank=number, local_rank=place, world_size=world, local_world_size=size)
+                found[each.pid] = replace(known, guessed=False)
+    return found
+
+
+def _variable(frames: _Frames, names: Sequence[str], file: str = "") -> int | None:
+    """The number that the outermost function of a file has in one of these variables; empty: of the script's files."""
+    for frame in reversed(frames):
+        name = str(frame["filename"])
+        if not (name.endswith(file) if file else not package_of(name)):
+            continue
+        own = _variables(frame)
+        for each in names:
+            if own.get(each, "").isdigit() and len(own[each]) < MOST_DIGITS:
+                return int(own[each])
+    return None
 
 
 def _tail(file: BinaryIO, size: int) -> list[str]:

@@ -2,17 +2,18 @@
 
 1.  A Python process whose environment states a rank: torch's variables, else those of MPI, PMI or Slurm. A loader
     worker inherits them, so the topmost process of each rank is taken; so does a launcher within a container that was
-    given them, which has no local rank while its ranks have.
-2.  Where the environment states nothing (``mp.spawn``, Ray), Python processes with torch that are siblings below a
-    launcher or below a Python process with torch. Their numbers are in their stacks (:mod:`.collect`), else the order
-    of their start.
-3.  Any process that was asked for by its id.
+    given them, which has no local rank while its ranks have, and a script that sets them for each rank it starts.
+2.  One with torch that has set these variables itself, in ``os.environ``: they are in its memory (:mod:`.memory`).
+3.  Where neither states anything (``mp.spawn``), Python processes with torch that are siblings below a launcher or
+    below a Python process with torch. Their numbers are in their stacks (:mod:`.collect`), else nothing tells them.
+4.  Any process that was asked for by its id.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,7 @@ from rankwatch.contract.diagnosis import RankProcess
 from rankwatch.contract.files import read_file
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs
+from rankwatch_launcher.diagnose import memory
 
 LAUNCHERS: Final = {
     "torchrun": "torchrun", "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
@@ -32,6 +34,8 @@ LAUNCHERS: Final = {
     "deepspeed.launcher.launch": "deepspeed",
 }  # fmt: skip
 """Programs that start ranks, by a word of their command line."""
+MULTIPROCESSING: Final = "multiprocessing"
+"""A Python process that has started several ranks."""
 TORCH: Final = "libtorch"
 NODE: Final = os.uname().nodename
 COLLECTOR: Final = "rankwatch_launcher.diagnose"
@@ -200,21 +204,31 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
                 unreadable.append(pid)
         elif (rank := _stated(pid, variables)) is not None and processes.is_python(pid):
             stated[pid] = rank
+    now = _with_torch(processes, ours, {pid for pid, rank in stated.items() if rank.stated_by == 0})
+    for pid, variables in now.items():
+        rank = _stated(pid, variables)
+        if rank is not None and rank.stated_by == 0 and rank.world_size > 1:
+            stated[pid] = rank
     chosen = _topmost(stated, processes)
-    chosen += _siblings(processes, ours, {each.pid for each in chosen})
+    chosen += _siblings(processes, now.keys() - stated.keys(), {each.pid for each in chosen})
     if pids:
         chosen = _asked_for(pids, chosen, stated, processes)
     found = []
+    parents = Counter(processes.parents[each.pid] for each in chosen)
     for each in sorted(chosen, key=lambda one: (one.job, one.rank, one.pid)):
         if COLLECTOR in processes.command(each.pid):
             continue
-        variables, (launcher, launcher_pid) = processes.environment(each.pid) or {}, processes.launcher_of(each.pid)
+        variables = now.get(each.pid) or processes.environment(each.pid) or {}
+        launcher, launcher_pid = processes.launcher_of(each.pid)
+        parent = processes.parents[each.pid]
+        if not launcher and parents[parent] > 1 and processes.is_python(parent):
+            launcher, launcher_pid = MULTIPROCESSING, parent
         known = replace(
             each,
             age=processes.age(each.pid),
             launcher=launcher,
             launcher_pid=launcher_pid,
-            parent=processes.parents[each.pid],
+            parent=parent,
             torch=processes.has_torch(each.pid),
             user=processes.user(each.pid),
             slurm_job=variables.get("SLURM_JOB_ID", "")[:MAX_NAME],
@@ -223,6 +237,19 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
         if known.user >= 0 or (proc / str(each.pid)).exists():  # it has not ended meanwhile
             found.append(known)
     return Found(tuple(_in_turn(_once(found))), tuple(sorted(unreadable)))
+
+
+def _with_torch(processes: _Processes, ours: Collection[int], numbered: Set[int]) -> dict[int, dict[str, str]]:
+    """Python processes with torch that torch's variables have not numbered from their start, and their environment now.
+
+    What Slurm or MPI has numbered is among them: it may have started the ranks, or be one with another number.
+    """
+    return {
+        pid: memory.environment(pid, processes.proc)
+        for pid in processes.parents
+        if pid not in ours and numbered.isdisjoint((pid, *processes.above(pid)))
+        and processes.has_torch(pid) and processes.is_python(pid)
+    }  # fmt: skip
 
 
 def _in_turn(ranks: Iterable[Rank]) -> list[Rank]:
@@ -316,8 +343,11 @@ def job_of(variables: Mapping[str, str]) -> str:
 def _topmost(stated: Mapping[int, Rank], processes: _Processes) -> list[Rank]:
     """The process of each rank: neither what it has started, nor the launcher that was given the same variables."""
     found = []
+    starters = {pid for pid, rank in stated.items() if _starts_it(pid, rank, stated, processes)}
     for pid, rank in stated.items():
-        above = [stated[each] for each in processes.above(pid) if each in stated]
+        if pid in starters:
+            continue
+        above = [stated[each] for each in processes.above(pid) if each in stated.keys() - starters]
         if any((each.job, each.rank, each.local_rank) == (rank.job, rank.rank, rank.local_rank) for each in above):
             continue
         below = [stated[each] for each in processes.below(pid) if each in stated]
@@ -328,14 +358,20 @@ def _topmost(stated: Mapping[int, Rank], processes: _Processes) -> list[Rank]:
     return found
 
 
-def _siblings(processes: _Processes, ours: Collection[int], known: Collection[int]) -> list[Rank]:
-    """Ranks whose environment states nothing, numbered in the order of their start."""
-    torch = {
-        pid
-        for pid in processes.parents
-        if pid not in ours and pid not in known and processes.has_torch(pid) and processes.is_python(pid)
-        and not any(each in known for each in processes.above(pid))
-    }  # fmt: skip
+def _starts_it(pid: int, rank: Rank, stated: Mapping[int, Rank], processes: _Processes) -> bool:
+    """Whether a process has the variables of the rank that it started last: of its children one is that, others not.
+
+    A rank that has started the others is none of them; nor are its loader workers, which are several.
+    """
+    numbers = [
+        stated[each].rank for each in processes.children.get(pid, ()) if each in stated and stated[each].job == rank.job
+    ]
+    return numbers.count(rank.rank) == 1 < len(numbers)
+
+
+def _siblings(processes: _Processes, torch: Collection[int], known: Set[int]) -> list[Rank]:
+    """Ranks of which nothing is stated, numbered in the order of their start."""
+    torch = {pid for pid in torch if known.isdisjoint((pid, *processes.above(pid), *processes.below(pid)))}
     found, taken = list[Rank](), set[int]()
     for parent in sorted(processes.children, key=lambda pid: sum(1 for _ in processes.above(pid))):
         several = [pid for pid in processes.children[parent] if pid in torch]

@@ -144,6 +144,17 @@ class Silent:
     kind: Literal["silent"] = "silent"
 
 
+class Among(NamedTuple):
+    """Between which ranks a call is, by its arguments."""
+
+    ranks: int
+    """Of its process group; 0: not known."""
+    group: str = ""
+    """The variable that holds the process group; empty: not known."""
+    peer: int = -1
+    """The rank that a message is from or for; -1: it is none, or not known."""
+
+
 class Made(NamedTuple):
     """A collective call of a rank: operation and size, as torch names them, and the place that made it."""
 
@@ -152,6 +163,8 @@ class Made(NamedTuple):
     site: Site | None = None
     waits: bool = False
     """The rank waits in it."""
+    among: Among | None = None
+    """None: it is one of all ranks, or has a number."""
 
 
 @dataclass(frozen=True, slots=True)

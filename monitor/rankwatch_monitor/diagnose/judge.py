@@ -40,11 +40,12 @@ from rankwatch.contract.exits import is_consequence
 from rankwatch.contract.job_id import usable
 from rankwatch.contract.messages import NodeRegistration, RankStack, Usage, Wait
 from rankwatch.contract.peers import waiting_call
-from rankwatch_monitor.core.cause import Detection, DifferentCalls, Shown, Site
+from rankwatch_monitor.core.cause import Detection, DifferentCalls, Shown, Site, Unnamed
 from rankwatch_monitor.core.hang import nccl, proof
+from rankwatch_monitor.core.hang.arguments import calls_of_circle
 from rankwatch_monitor.core.hang.blame import blame
 from rankwatch_monitor.core.hang.proof import Decision
-from rankwatch_monitor.core.hang.stacks import Stacks, call_site, site_of
+from rankwatch_monitor.core.hang.stacks import Stacks, call_site, of_script, site_of
 from rankwatch_monitor.core.hang.verdict import Blame, Common, Culprit, Verdicts, culprit_of
 from rankwatch_monitor.core.incident import state_machine as machine
 from rankwatch_monitor.core.incident_record import MOST_ANSWERS, Incident, NcclAnswer, Timeline, Withheld
@@ -63,6 +64,7 @@ KILLED_BY_LAUNCHER: Final = (-15, -SIGKILL)
 """Exit codes of ranks that their launcher has ended since another one failed."""
 QUIET_BYTES: Final = 64.0
 """Bytes a second read, written and exchanged up to which a rank trains with nobody: it logs a line now and then."""
+MOST_CALLS: Final = 3
 LOOP_RESTARTS: Final = 2
 LOOP_SECONDS: Final = 120.0
 """Ranks that were restarted so often, and the last time so recently, end again and again."""
@@ -310,6 +312,8 @@ class _Case:
 
     def _all_stand(self, decision: Decision) -> Judged:
         blamed = self._blame()
+        if not blamed.culprits and not self.unseen and not self.stacks.group_progress() and (none := self._circle()):
+            blamed = Blame((), none)
         differ = blamed.why_none is not None and isinstance(blamed.why_none.why, DifferentCalls)
         if (blamed.culprits or differ) and not self.unseen:
             text = words.hangs([culprit[:3] for culprit in blamed.culprits], blamed.why_none, None)
@@ -324,7 +328,7 @@ class _Case:
     def _places(self) -> list[words.Place]:
         """The calls in which ranks stand, that of most ranks first."""
         ranks_at: dict[tuple[str, Site | None, bool], list[int]] = {}
-        of_all = {rank.rank for _, rank in self.seen if rank.of_all}
+        of_all = self._of_all()
         for group in self.stacks.groups():
             call = waiting_call(group.frames)
             name, site = "its peers' call" if call is None else call.function, site_of(call_site(group.frames))
@@ -333,6 +337,26 @@ class _Case:
                     ranks_at.setdefault((name, site, rank in of_all), []).append(rank)
         made = [words.Place(*place, tuple(sorted(ranks))) for place, ranks in ranks_at.items() if ranks]
         return sorted(made, key=lambda place: (-len(place.ranks), place.ranks))
+
+    def _of_all(self) -> set[int]:
+        """Ranks in a collective that names no process group."""
+        return {rank.rank for _, rank in self.seen if rank.called is not None and rank.called.of_all}
+
+    def _circle(self) -> Unnamed | None:
+        """That the ranks wait for each other, by the arguments of their calls; None: a call may complete.
+
+        Bytes may be a transfer, a thread of the script may make the call that is missing, and a GPU computes before it
+        transfers.
+        """
+        usages = [rank.stack.usage for _, rank in self.seen]
+        if any(each is None or each.gpu or each.io_bytes >= QUIET_BYTES * each.seconds for each in usages):
+            return None
+        frames = [one.frames for _, rank in self.seen for one in rank.threads]
+        if any(waiting_call(each) is not None or any(map(of_script, each)) for each in frames):
+            return None
+        called = {rank.rank: rank.called for _, rank in self.seen if rank.called is not None}
+        calls = calls_of_circle(self.stacks.groups(), called, self.job.world_size)
+        return Unnamed(DifferentCalls("", 0, calls[:MOST_CALLS])) if calls else None
 
     def _undecided(self, moving: Sequence[int]) -> str:
         others = [rank.rank for _, rank in self.seen if rank.rank not in self.standing and rank.rank not in moving]
@@ -395,7 +419,7 @@ class _Case:
         zero, elapsed, since = (np.full(number, value) for value in (0.0, self.seconds, began))
         verdicts = Verdicts(np.array(ranks, dtype=np.int64), zero, elapsed, since, [common])
         named = nccl.accused([answer for _, answer in self.answers], self.job.columns)
-        self.stacks.of_all = {rank.rank for _, rank in self.seen if rank.of_all and rank.rank in self.standing}
+        self.stacks.of_all = self._of_all() & set(self.standing)
         return blame(self.job.columns, verdicts, self.stacks, without_stacks=self.silent, nccl=named)
 
     def _waits(self) -> dict[int, Wait]:
@@ -428,6 +452,9 @@ class _Case:
             blamed = blamed or Blame(())
             if xids := [(s.rank, r.host, s.gpu.xids) for r, s in self.seen if s.gpu is not None and s.gpu.xids]:
                 text += f" {words.xids(xids)}"
+            named = {culprit.rank for culprit in blamed.culprits}
+            if guessed := [(rank.rank, rank.pid) for _, rank in self.seen if rank.guessed]:
+                text += f" {words.guessed([each for each in guessed if each[0] in named] or guessed)}"
             confirmed = verdict is Verdict.TROUBLE
             incident = self._incident(kind, text, blamed, shown, found, confirmed=confirmed)
             what_to_do = self._advice(verdict)

@@ -235,6 +235,7 @@ def _job_to_json(judged: Judged) -> dict[str, Any]:
         "reason": judged.reason,
         "proof": str(judged.decision.proof),
         "culprits": culprits_to_json(judged.culprits),
+        "why_none": None if judged.incident is None else plain(judged.incident.why_none),
         "world_size": judged.job.world_size,
         "hosts": list(judged.hosts),
         "seconds": judged.seconds,

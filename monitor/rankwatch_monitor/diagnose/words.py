@@ -254,6 +254,12 @@ def xids(found: Sequence[tuple[int, str, Sequence[int]]]) -> str:
     return f"The GPU of {'; that of '.join(parts[:MAX_PLACES])}{more}."
 
 
+def guessed(found: Sequence[tuple[int, int]]) -> str:
+    """That nothing tells which rank a process is: rank, process."""
+    parts = [f"rank {rank} is process {pid}" for rank, pid in found[:MAX_PLACES]]
+    return f"Nothing tells their numbers, so they are numbered in the order of their start: {', '.join(parts)}."
+
+
 def gpu(rank: int, found: Gpu, peers: Sequence[Gpu]) -> str:
     """The readings of a rank's GPU, beside those of its peers."""
     parts = []

@@ -104,6 +104,22 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """The arguments of the collective or message in which a rank stands."""
+
+    of_all: bool = False
+    """They name no process group: it is one of all ranks."""
+    group: str = ""
+    """The variable of the script that holds the process group; empty: not known."""
+    place: int = -1
+    size: int = 0
+    """The rank's place in the process group, and its size, as they stand where this version of torch has them: to be
+    held against those of calls of all ranks."""
+    peer: int = -1
+    """The rank whose message it waits for, or that takes its message; -1: any, or not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class RankProcess:
     """What is known of a rank's process without a look at what it does."""
 
@@ -144,8 +160,8 @@ class SeenRank(RankProcess):
     """The end of its output, where that is a file."""
     gpu: Gpu | None = None
     profile: Profile | None = None
-    of_all: bool = False
-    """It stands in a collective whose arguments name no process group: one of all ranks."""
+    called: Called | None = None
+    """What it stands in, where all ranks of the node stand; None: not known."""
     native: tuple[Frame, ...] = ()
     """Of its main thread, with those of libraries, where they were asked for; line 0."""
 

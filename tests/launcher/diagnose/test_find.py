@@ -25,6 +25,7 @@ class Proc:
         self.folder = folder
         (folder / "uptime").write_text("1000.00 1.0\n")
         self._started = 100
+        self.now: dict[int, dict[str, str]] = {}
 
     def add(
         self,
@@ -33,9 +34,12 @@ class Proc:
         command: str = "python train.py",
         *,
         env: Mapping[str, object] | None = None,
+        now: Mapping[str, object] | None = None,
         torch: bool = True,
         user: int = 1000,
     ) -> None:
+        """``now``: its environment as it has changed it itself."""
+        self.now[pid] = {name: str(value) for name, value in (now or {}).items()}
         made = self.folder / str(pid)
         made.mkdir()
         self._started += 100
@@ -52,8 +56,9 @@ class Proc:
 
 
 @pytest.fixture
-def proc(tmp_path: Path) -> Proc:
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Proc:
     made = Proc(tmp_path)
+    monkeypatch.setattr(find.memory, "environment", lambda pid, proc: made.now[pid])
     made.add(1, 0, "init", torch=False)
     return made
 
@@ -199,6 +204,46 @@ def test_without_a_word_in_the_environment_siblings_below_a_python_process_are_r
     assert [(each.pid, each.rank, each.world_size, each.guessed) for each in found] == [
         (20, 0, 3, True), (21, 1, 3, True), (22, 2, 3, True),
     ]  # fmt: skip
+
+
+def test_ranks_that_set_their_variables_themselves_have_their_own_numbers(proc: Proc) -> None:
+    proc.add(10, 1, "python train.py")
+    for pid, rank in ((20, 1), (21, 0)):  # in another order than they were started in
+        proc.add(pid, 10, now=rank_env(rank))
+        proc.add(10 + pid, pid, now=rank_env(rank))  # a loader worker that was forked
+        proc.add(20 + pid, pid, env=rank_env(rank))  # and one that was not
+    assert proc.found() == {20: ("10.0.0.1:29500", 1), 21: ("10.0.0.1:29500", 0)}
+    first = find.ranks(proc=proc.folder, own=OWN).ranks[0]
+    assert (first.launcher, first.launcher_pid, first.guessed) == ("multiprocessing", 10, False)
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_script_that_sets_the_variables_for_each_rank_it_starts_is_none(proc: Proc, forked: bool) -> None:
+    proc.add(10, 1, "python train.py", now=rank_env(1))
+    for rank in (0, 1):
+        proc.add(20 + rank, 10, **{"now" if forked else "env": rank_env(rank)})  # type: ignore[arg-type]
+    assert proc.found() == {20: ("10.0.0.1:29500", 0), 21: ("10.0.0.1:29500", 1)}
+
+
+def test_a_rank_that_has_started_the_others_is_one(proc: Proc) -> None:
+    proc.add(10, 1, "python train.py", now=rank_env(0))
+    proc.add(20, 10, env=rank_env(1))
+    proc.add(30, 10, now=rank_env(0))
+    proc.add(31, 10, now=rank_env(0))
+    assert proc.found() == {10: ("10.0.0.1:29500", 0), 20: ("10.0.0.1:29500", 1)}
+
+
+def test_ranks_that_a_task_of_slurm_has_started_are_found_and_it_is_none(proc: Proc) -> None:
+    slurm = {"SLURM_PROCID": 1, "SLURM_NTASKS": 2, "SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0}
+    proc.add(10, 1, "python train.py", env=slurm)
+    for pid, rank in ((20, 3), (21, 2)):
+        proc.add(pid, 10, env=slurm, now=slurm | rank_env(rank, 4))
+    assert proc.found() == {20: ("10.0.0.1:29500", 3), 21: ("10.0.0.1:29500", 2)}
+
+
+def test_a_process_that_is_a_world_of_its_own_is_no_job(proc: Proc) -> None:
+    proc.add(20, 1, "python -m notebook", now=rank_env(0, 1))
+    assert proc.found() == {}
 
 
 def test_single_processes_of_a_shell_are_no_job(proc: Proc) -> None:

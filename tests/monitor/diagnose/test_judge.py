@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from monitor.diagnose.scenes import JOB, at, call, locked, report, seen, sleeps, stands, trains, usage, works
-from rankwatch.contract.diagnosis import SeenExit, SeenRank
+from rankwatch.contract.diagnosis import Called, SeenExit, SeenRank, ThreadStack
 from rankwatch.contract.enums import CulpritClass, ProcessState, Proof, WaitKind
-from rankwatch.contract.messages import Collective, Wait
+from rankwatch.contract.messages import Collective, Frame, Wait
 from rankwatch_monitor.core.cause import DifferentCalls, OtherCall
 from rankwatch_monitor.diagnose.judge import MAX_RANKS, Judged, Verdict, judge
 
@@ -106,7 +107,7 @@ def test_where_all_stand_nobody_is_named() -> None:
 
 
 def of_all(rank: int, name: str = "all_reduce", **more: int) -> SeenRank:
-    return replace(stands(rank, name=name, **more), of_all=True)
+    return replace(stands(rank, name=name, **more), called=Called(of_all=True))
 
 
 def test_by_their_arguments_the_one_in_another_call_of_all_ranks_is() -> None:
@@ -132,8 +133,7 @@ def test_of_as_many_in_one_call_as_in_the_other_nobody_is_named_and_the_job_hang
     [
         stands(3, name="barrier"),  # of a group, maybe
         of_all(3, line=50),  # the same call at another line completes
-        of_all(3, "recv"),  # its sender may be who went on without
-        replace(trains(3), of_all=True),
+        replace(trains(3), called=Called(of_all=True)),
     ],
 )
 def test_where_the_calls_may_complete_nobody_is(odd: SeenRank) -> None:
@@ -153,6 +153,90 @@ def test_of_ranks_in_one_call_it_is_said_whose_names_a_group() -> None:
     assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
     assert "ranks 0-2 in all_reduce() of all ranks called at" in judged.reason
     assert "rank 3 in all_reduce() called at" in judged.reason
+
+
+def message(rank: int, name: str, peer: int, **more: Any) -> SeenRank:
+    return replace(stands(rank, name=name, **more), called=Called(of_all=True, peer=peer))
+
+
+def of_group(rank: int, size: int, place: int, name: str = "all_reduce", group: str = "pair") -> SeenRank:
+    return replace(stands(rank, name=name, line=60), called=Called(group=group, size=size, place=place))
+
+
+def in_all(rank: int, world: int = 4) -> SeenRank:
+    """In a collective of all ranks, of a version of torch whose process groups are laid out as they are read."""
+    return replace(stands(rank), called=Called(of_all=True, size=world, place=rank))
+
+
+CIRCLES = [
+    ([of_all(0), of_all(2), of_all(3), message(1, "recv", 0)], [[0, 2, 3], [1]]),
+    ([message(rank, "recv", (rank + 1) % 4) for rank in range(4)], [[0], [1], [2]]),
+    ([message(0, "send", 1), message(1, "send", 0), in_all(2), in_all(3)], [[2, 3], [0], [1]]),
+    ([in_all(0), in_all(2), in_all(3), of_group(1, 2, 1)], [[0, 2, 3], [1]]),
+    ([of_group(0, 2, 0), *(of_group(rank, 4, rank, group="all_ranks") for rank in (1, 2, 3))], [[1, 2, 3], [0]]),
+    ([of_group(0, 2, 0), of_group(1, 2, 0, group="other"), in_all(2), in_all(3)], [[2, 3], [0], [1]]),
+    ([of_all(0), of_all(2), of_all(3), of_group(1, 0, -1, "barrier", "")], [[0, 2, 3], [1]]),
+]
+
+
+@pytest.mark.parametrize(("ranks", "places"), CIRCLES)
+def test_of_ranks_that_wait_for_each_other_it_is_said_which_stand_where(
+    ranks: list[SeenRank], places: list[list[int]]
+) -> None:
+    judged = of(*ranks)
+    assert (judged.verdict, named(judged)) == (Verdict.TROUBLE, [])
+    assert judged.incident is not None
+    assert judged.incident.why_none is not None
+    why = judged.incident.why_none.why
+    assert isinstance(why, DifferentCalls)
+    assert [list(ranks.first) for _, ranks in why.calls] == places
+    assert any(made.among is not None for made, _ in why.calls)
+
+
+WORKER = ThreadStack("worker", (Frame("upload", "/src/train.py", 70),))
+TIMER = ThreadStack("timer", (Frame("wait", "/usr/lib/python3.11/threading.py", 331),))
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [message(0, "send", 1), message(1, "recv", 0), in_all(2), in_all(3)],  # the message may be large
+        [message(0, "send", 1), message(1, "recv", -1), in_all(2), in_all(3)],  # from any rank
+        [in_all(0), in_all(2), in_all(3), of_group(1, 4, 1)],  # the group of all ranks, by its name
+        [of_all(0), of_all(2), of_all(3), of_group(1, 0, -1)],  # perhaps that
+        [of_group(0, 2, 0), of_group(1, 2, 1), in_all(2), in_all(3)],  # a whole group
+        [of_group(0, 0, -1), of_group(1, 0, -1), of_all(2), of_all(3)],  # perhaps one
+        [of_group(rank, 4, rank) for rank in range(4)],
+        # Another version of torch, which has other things where the sizes were read:
+        [replace(of_all(rank), called=Called(of_all=True, size=9, place=rank)) for rank in (0, 2, 3)]
+        + [of_group(1, 2, 1)],
+        [in_all(0), in_all(2), in_all(3), message(1, "recv", 0, threads=(WORKER,))],  # it may make the missing call
+        [in_all(0), in_all(2), in_all(3), replace(message(1, "recv", 0), called=None)],
+    ],
+)
+def test_nor_is_a_circle_of_calls_that_may_complete(ranks: list[SeenRank]) -> None:
+    judged = of(*ranks)
+    assert (judged.verdict, named(judged)) == (Verdict.UNKNOWN, [])
+
+
+def used(rank: SeenRank, **more: Any) -> SeenRank:
+    assert rank.stack.usage is not None
+    return replace(rank, stack=replace(rank.stack, usage=replace(rank.stack.usage, **more)))
+
+
+@pytest.mark.parametrize("more", [{"io_bytes": 1000}, {"gpu": True}])
+def test_nor_of_ranks_that_transfer_something_or_have_a_gpu(more: dict[str, Any]) -> None:
+    ranks = [in_all(0), in_all(2), in_all(3), message(1, "recv", 0, threads=(TIMER,))]
+    assert of(*ranks).verdict is Verdict.TROUBLE
+    assert of(*ranks[:3], used(ranks[3], **more)).verdict is Verdict.UNKNOWN
+
+
+def test_of_ranks_whose_numbers_nothing_tells_it_is_said_which_process_is_meant() -> None:
+    ranks = [stands(0), locked(1), stands(2), stands(3)]
+    judged = of(*(replace(each, guessed=True) for each in ranks))
+    assert named(judged) == [1]
+    assert "numbered in the order of their start: rank 1 is process 101." in judged.reason
+    assert "process 101" not in of(*ranks).reason
 
 
 def test_nor_while_a_rank_was_not_seen() -> None:

@@ -12,6 +12,7 @@ from rankwatch.contract.exits import LEFT_EARLY, exit_phrase
 from rankwatch.contract.messages import Wait
 from rankwatch_monitor.core.cause import (
     AllAlike,
+    Among,
     Apart,
     Behind,
     Call,
@@ -271,7 +272,12 @@ def _why_none(why: DifferentCalls | Circle | AllAlike | Apart | Disagreed, when:
     match why:
         case DifferentCalls(group, called, calls):
             sizes = len({made.operation for made, _ in calls}) == 1
-            each = ", ".join(f"{some(ranks, short=short)} in {_made(made, sizes=sizes)}" for made, ranks in calls[:3])
+            circle = any(made.among is not None for made, _ in calls)
+            each = ", ".join(
+                f"{some(ranks, short=short)} in {_made(made, sizes=sizes, between=circle)}" for made, ranks in calls[:3]
+            )
+            if circle:
+                return (f"the ranks {v.wait} for each other in calls that cannot complete", f" ({each})")
             if not called:
                 return (f"the ranks {v.wait} in different collectives, each of which needs all of them", f" ({each})")
             return (f"different collectives were called as number {called} of group '{group}'", f" ({each})")
@@ -312,9 +318,21 @@ def named(call: Call, *, short: bool = False) -> str:
     )
 
 
-def _made(made: Made, *, sizes: bool) -> str:
+def _made(made: Made, *, sizes: bool, between: bool = False) -> str:
+    """``between``: with the ranks that it is between."""
     size = f" of {made.size} values" if made.size and sizes else ""
-    return f"'{made.operation}'{size}{f' called at {at(made.site)}' if made.site is not None else ''}"
+    ranks = _among(made.operation, made.among) if between else ""
+    return f"'{made.operation}'{size}{ranks}{f' called at {at(made.site)}' if made.site is not None else ''}"
+
+
+def _among(operation: str, among: Among | None) -> str:
+    if among is None:
+        return " of all ranks"
+    if operation in ("recv", "send"):
+        to = "to" if operation == "send" else "from"
+        return f" {to} rank {among.peer}" if among.peer >= 0 else ""
+    ranks = f" of {count(among.ranks, 'rank')}" if among.ranks else ""
+    return f" of group '{among.group}'{ranks}" if among.group else f" of a group{ranks}"
 
 
 def at(site: Site) -> str:

@@ -14,6 +14,7 @@ from rankwatch.contract.enums import Proof, WaitKind
 from rankwatch.contract.messages import Wait
 from rankwatch_monitor.core.cause import (
     AllAlike,
+    Among,
     Apart,
     Behind,
     Call,
@@ -76,6 +77,24 @@ CAUSES: tuple[Cause, ...] = (
 NAMELESS = (
     Unnamed(StacksFollow()),
     Unnamed(DifferentCalls("default_pg", 133, ((REDUCED, Some.of([0, 1])), (BARRIER, Some.of([2]))))),
+    Unnamed(
+        DifferentCalls(
+            "",
+            0,
+            (
+                (Made("barrier", "", LOAD, waits=True), Some.of([2, 3])),
+                (Made("all_reduce", "", TRAIN, waits=True, among=Among(2, "pair")), Some.of([1])),
+                (Made("recv", "", TRAIN, waits=True, among=Among(0, "", 1)), Some.of([0])),
+            ),
+        )
+    ),
+    Unnamed(
+        DifferentCalls(
+            "",
+            0,
+            ((Made("send", "", among=Among(0)), Some.of([0])), (Made("barrier", "", among=Among(0)), Some.of([1]))),
+        )
+    ),
     Unnamed(Circle(Some.of([0, 1]), ((REDUCE, Some.of([0])), (BROADCAST, Some.of([1]))))),
     *(Unnamed(AllAlike()), Unnamed(AllAlike(REDUCE)), Unnamed(AllAlike(function="all_reduce"))),
     Unnamed(AllAlike(REDUCE, answered=True), ("host-1",)),
