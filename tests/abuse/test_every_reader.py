@@ -82,6 +82,7 @@ APART: Final = {
     "contract/text.py": "the same",
     "job/pair_check.py": "the launcher's own child, as in checks/",
     "demo/": "the demo's own files and processes",
+    "diagnose/memory.py": "memory of any process: changed at random in tests/launcher/diagnose/test_memory.py",
     "liveness/torch_control_plane.py": "the kernel",
     "prewarm/child.py": "the launcher's end of a pair of sockets that nobody else has",
     "profiling/kineto.py": "torch in the same process",

@@ -151,7 +151,7 @@ def test_what_is_announced_and_does_not_arrive_is_given_back() -> None:
     monitor, _ = made(evidence_bytes=600_000, evidence_bytes_per_launcher=1)
     lane = LauncherFastLane(LauncherMessages(monitor), Tokens(), Origins(), Admission())
     for _ in range(5):
-        begun = lane.begin(HEAD + b"content-length: 400000\r\n\r\n", ("127.0.0.1", 1))
+        begun = lane.begin(HEAD + b"content-length: 250000\r\n\r\n", ("127.0.0.1", 1))
         assert begun is not None
         lane.add(begun[0], b"{")
         begun[0].release()

@@ -31,7 +31,7 @@ from rankwatch_launcher.core.step import step, takes_directives
 from rankwatch_launcher.outcome import FAILED, FINISHED, PREEMPTED, STOPPED
 
 ORDERS = int(os.environ.get("ORDERS", "2000"))
-ERRORS = (None, RankError("ValueError: bad batch"), RankError("ConnectionError: connection closed by peer"))
+ERRORS = (None, RankError("ValueError: bad batch"), RankError("RuntimeError: connection closed by peer"))
 
 
 @dataclass

@@ -38,7 +38,7 @@ from rankwatch_launcher.shell.loop import Loop, Surroundings
 from rankwatch_launcher.torch_compat import DistError
 
 GOLDEN = Path(__file__).with_name("traces.txt")
-LOST = "ConnectionError: connection closed by peer"
+LOST = "RuntimeError: connection closed by peer"
 Happening = tuple[Any, ...]
 """Seconds since the start, what happens, and its details."""
 

@@ -85,7 +85,8 @@ BAD_CALLS = {
     "malformed JSON": BadCall("PATCH", f"{JOB}/policy", (400, 422), ("JSON",), b'{"detection": '),
     "malformed JSON order": BadCall("POST", f"{JOB}/actions", (400, 422), ("JSON",), b"{'action': 'stop'}"),
     "JSON in no UTF-8": BadCall("PATCH", f"{JOB}/policy", (400, 422), (), b'{"\xff": 1}'),
-    "deep JSON": BadCall("PATCH", f"{JOB}/policy", (400, 422), (), b"[" * 200_000),
+    "deep JSON": BadCall("PATCH", f"{JOB}/policy", (400, 422), (), b"[" * 100_000),
+    "JSON of many values": BadCall("PATCH", f"{JOB}/policy", (413,), ("131072 values",), b"[" * 200_000),
     "no body": BadCall("PATCH", f"{JOB}/policy", (400, 422), ("body",)),
     "another content type": BadCall(
         "PATCH", f"{JOB}/policy", (415, 422), (), b'{"detection": false}', {"Content-Type": "text/plain"}

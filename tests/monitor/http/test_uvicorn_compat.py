@@ -51,6 +51,7 @@ def test_whatever_is_used_of_the_protocol_is_checked(kind: type) -> None:
         "_pipelined",
         "_others",
         "_in_turn",
+        "_host",
     }
     assert {node.attr for node in of_self} - own <= checked
 
