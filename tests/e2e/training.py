@@ -197,10 +197,10 @@ class Training:
             raise AssertionError(f"{error}\n{words}") from None
 
     def summary(self) -> dict[str, Any]:
-        """The job as the monitor shows it; empty while it does not know of it."""
+        """The job as the monitor shows it; empty while it does not know of it, or takes it over: ask again, it says."""
         assert self.api is not None
         answer = self.api.get(f"/api/v1/jobs/{self.job}")
-        if answer.status_code == 404:
+        if answer.status_code in (404, 429):
             return {}
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from support.forked_ranks import run_command
 from support.monitor_fixtures import monitor
 from support.monitor_process import RunningMonitor
 
-pytest.importorskip("transformers", reason="the Trainer is not installed: pip install transformers accelerate")
-pytest.importorskip("accelerate", reason="the Trainer needs it: pip install accelerate")
+if not (find_spec("transformers") and find_spec("accelerate")):
+    pytest.skip("the Trainer is not installed: pip install transformers accelerate", allow_module_level=True)
 
 __all__ = ["monitor"]
 
