@@ -130,9 +130,11 @@ class UsageMeter:
         A reader of a process that is stuck in the kernel can get stuck there itself.
         """
         of_job = [os.getpid(), *(stack.pid for stack in stacks)]
-        tasks = [
-            (s.rank, partial(wait_of, s.pid, threads.get(s.rank, {}), parents, of_job, proc=self._proc)) for s in stacks
-        ]
+        tasks = []
+        for each in stacks:
+            watched = self._watched.get(each.rank)
+            look = partial(wait_of, each.pid, threads.get(each.rank, {}), parents, of_job, proc=self._proc)
+            tasks.append((each.rank, partial(look, device=watched is None or watched.gpu)))
         return run_all(time.monotonic() + WAIT_SECONDS, tasks)
 
     def _count(self, watched: _Watched, children: Iterable[int], passed: Mapping[str, int], now: float) -> None:

@@ -115,6 +115,7 @@ def wait_of(
     parents: Mapping[int, int],
     of_job: Collection[int] = (),
     *,
+    device: bool = True,
     proc: Path = procfs.PROC,
     machine: str = platform.machine(),
 ) -> Found:
@@ -124,11 +125,12 @@ def wait_of(
         threads: its Python threads by their id in the kernel; empty: not known.
         parents: the parent of each process of this machine.
         of_job: the processes of this job here, whose ends of connections are peers.
+        device: whether the rank uses a GPU, or may.
     """
     main = threads.get(pid)
     if any(_debugged(each) for each in threads.values()):
         return Found(Wait(WaitKind.TERMINAL, "a debugger"))
-    if main is not None and waits_for_peers(main.frames):
+    if main is not None and waits_for_peers(main.frames, device=device):
         return Found(Wait(WaitKind.PEERS))
     calls = SYSTEM_CALLS.get(machine)
     if calls is None:

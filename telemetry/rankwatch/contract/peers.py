@@ -30,16 +30,20 @@ NONE_LEAVES_FIRST: Final = frozenset(
 COLLECTIVES: Final = NONE_LEAVES_FIRST | {"broadcast", "reduce", "gather", "scatter"}
 
 
-def waiting_call(frames: Sequence[Frame]) -> Frame | None:
+def waiting_call(frames: Sequence[Frame], *, device: bool = True) -> Frame | None:
     """The innermost torch function on the stack that waits for peers, if there is one.
 
-    The file must be torch's own: a user's ``wait()`` or ``send()`` does not count. Nor does autograd's engine while it
-    runs code that is not torch's: a function's ``backward()`` or a hook.
+    The file must be torch's own: a user's ``wait()`` or ``send()`` does not count.
+
+    Args:
+        device: whether the process uses one, or may: the launch of any code's kernel in a backward pass then waits for
+            it, and so for its peers. Without one autograd's engine waits for nobody while it runs code that is not
+            torch's: a function's ``backward()`` or a hook.
     """
     for frame in frames:
         name = frame.function.rsplit(".", 1)[-1]
         named = name in WAITING_FUNCTIONS and package_of(frame.file) == "torch"
-        if named and not (name == BACKWARD and _called(frames)):
+        if named and (device or name != BACKWARD or not _called(frames)):
             return frame
     return None
 
@@ -50,6 +54,6 @@ def _called(frames: Sequence[Frame]) -> bool:
     return file.endswith((".py", ">")) and package_of(file) != "torch"
 
 
-def waits_for_peers(frames: Sequence[Frame]) -> bool:
+def waits_for_peers(frames: Sequence[Frame], *, device: bool = True) -> bool:
     """Whether a torch function that waits for peers is on the stack; see :func:`waiting_call`."""
-    return waiting_call(frames) is not None
+    return waiting_call(frames, device=device) is not None

@@ -45,11 +45,13 @@ def test_backward_waits_for_peers_but_not_while_it_runs_code_of_the_script() -> 
     caller = Frame("main", "/srv/train.py", 1)
     recomputed = Frame("linear", "/venv/lib/python3.11/site-packages/torch/nn/functional.py", 3)
     script = Frame("backward", "/srv/train.py", 7)
-    assert waits_for_peers((engine, caller))
-    assert waits_for_peers((recomputed, script, engine, caller)), "a launch that waits for a device behind its peers"
-    assert waits_for_peers((Frame("futex", "libc.so.6", 0), engine, caller)), "native code of the engine"
-    assert not waits_for_peers((script, engine, caller))
-    assert not waits_for_peers((Frame("wait", "/usr/lib/python3.11/threading.py", 3), script, engine, caller))
+    for device in (True, False):
+        assert waits_for_peers((engine, caller), device=device)
+        assert waits_for_peers((recomputed, script, engine, caller), device=device)
+        assert waits_for_peers((Frame("futex", "libc.so.6", 0), engine, caller), device=device), "the engine's own code"
+        for inside in ((script,), (Frame("wait", "/usr/lib/python3.11/threading.py", 3), script)):
+            frames = (*inside, engine, caller)
+            assert waits_for_peers(frames, device=device) is device, "any launch may wait for a device"
 
 
 def test_what_is_in_the_packages_is_known() -> None:

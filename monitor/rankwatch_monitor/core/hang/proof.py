@@ -106,7 +106,7 @@ def of_stack(stack: RankStack) -> Proof | None:
     if kind is WaitKind.TERMINAL:
         return Proof.DEBUGGED
     span = max(usage.seconds, 1e-3)
-    if waits_for_peers(stack.frames) or (kind is WaitKind.PEERS and not usage.gpu):
+    if waits_for_peers(stack.frames, device=usage.gpu) or (kind is WaitKind.PEERS and not usage.gpu):
         return _waiting(usage, span, enough=enough)
     if usage.looks < 2:
         return Proof.UNDECIDED
