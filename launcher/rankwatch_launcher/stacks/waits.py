@@ -138,7 +138,7 @@ def wait_of(
     entered = "" if main is None else package_of(_innermost(main.frames))
     if entered == "rankwatch":
         entered = ""  # it waits for no thread of its own, and an injected hang is its code
-    search = _Search(proc, calls, pid, threads, parents, frozenset(of_job) - {pid}, entered)
+    search = _Search(proc, calls, pid, threads, parents, frozenset(of_job) - {pid}, entered, device)
     try:
         found = search.thread(pid, pid, "") or search.last or Wait(WaitKind.THREAD)
     except (_TooMuchError, RecursionError):  # the latter: a long line of children, each of which waits for the next
@@ -162,6 +162,8 @@ class _Search:
     of_job: frozenset[int]
     _entered: str
     """The package in whose code the main thread waits, perhaps for a thread of its own."""
+    _device: bool
+    """The rank uses a GPU, or may."""
     seen: set[tuple[int, int]] = field(default_factory=set)
     _searched: set[int] = field(default_factory=set)
     """Processes of which all threads are looked at already, or will be."""
@@ -273,7 +275,7 @@ class _Search:
             if known is not None:
                 if known.libraries - {self._entered}:
                     continue
-                if waits_for_peers(known.frames):
+                if waits_for_peers(known.frames, device=self._device):
                     self.last = self.last or Wait(WaitKind.PEERS, "", None, known.name)
                     continue
                 if (found := self.thread(pid, tid, through or known.name)) is not None:
