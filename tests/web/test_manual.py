@@ -213,7 +213,8 @@ def search(page: Page) -> None:
 def test_a_browser_shows_and_searches_it_without_a_complaint(page: Page, address: str) -> None:
     found = complaints(page)
     for path in ("", "/detection.html", "/python-api.html", "/adr/0018-confirmed-by-evidence.html"):
-        page.goto(address + path, wait_until="networkidle")  # its icon too, or the next page aborts that
+        with page.expect_event("requestfinished", lambda request: request.url.endswith("search_index.json")):
+            page.goto(address + path, wait_until="networkidle")  # all it loads, or the next page aborts that
         page.locator("article h1").first.wait_for()
     search(page)
     assert found == []

@@ -137,8 +137,7 @@ class Ownership:
             why = f"job {job_id!r} is being acquired by this monitor: retry in a second"
             return HeldElsewhereError(why, acquiring=True)
         return HeldElsewhereError(
-            f"job {job_id!r} is held by monitor {holder.name} at {holder.url}: ask there; a proxy in between "
-            "should try the next monitor on a 503"
+            f"job {job_id!r} is held by {holder}: ask there; a proxy in between should try the next monitor on a 503"
         )
 
     def disown(self, job_id: str) -> Callable[[], None]:
@@ -171,8 +170,7 @@ class Ownership:
         self._on_loop(lambda: self._settle(results, jobs))
 
     def _lost(self, job_id: str, holder: Holder | None) -> None:
-        by = f"monitor {holder.name} at {holder.url}" if holder is not None else "another monitor"
-        log.warning("job %s: lease lost to %s; this monitor drops the job", job_id, by)
+        log.warning("job %s: lease lost to %s; this monitor drops the job", job_id, holder or "another monitor")
         self._repository.forget(job_id)
         self._on_loop(lambda: self._drop(job_id))
 

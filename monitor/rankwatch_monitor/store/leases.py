@@ -67,6 +67,10 @@ class Holder(NamedTuple):
 
     name: str
     url: str
+    """Empty where that one was handed the job and has not taken it yet."""
+
+    def __str__(self) -> str:
+        return f"monitor {self.name} at {self.url}" if self.url else f"monitor {self.name}"
 
 
 class LeaseResult(NamedTuple):
@@ -189,6 +193,8 @@ class Leases:
         lease = self._held.pop(job_id, None)
         if lease is None:
             return
+        if to:
+            self._holders[job_id] = Holder(to, "")
         mine = (_leases.job_id == job_id, _leases.owner == self.name, _leases.generation == lease.generation)
         try:
             with self._engine.begin() as connection:
