@@ -5,7 +5,8 @@
     given them, which has no local rank while its ranks have, and a script that sets them for each rank it starts.
 2.  One with torch that has set these variables itself, in ``os.environ``: they are in its memory (:mod:`.memory`).
 3.  Where neither states anything (``mp.spawn``), Python processes with torch that are siblings below a launcher or
-    below a Python process with torch. Their numbers are in their stacks (:mod:`.collect`), else nothing tells them.
+    below a Python process with torch, but for the workers of a data loader. Their numbers are in their stacks
+    (:mod:`.collect`), else nothing tells them.
 4.  Any process that was asked for by its id.
 """
 
@@ -37,6 +38,8 @@ LAUNCHERS: Final = {
 MULTIPROCESSING: Final = "multiprocessing"
 """A Python process that has started several ranks."""
 TORCH: Final = "libtorch"
+DATA_WORKER: Final = "pt_data_worker"
+"""What a worker of torch's data loader calls itself, also one of a training of a single process."""
 NODE: Final = os.uname().nodename
 COLLECTOR: Final = "rankwatch_launcher.diagnose"
 COMMAND: Final = " diagnose"
@@ -136,6 +139,9 @@ class _Processes:
 
     def has_torch(self, pid: int) -> bool:
         return procfs.maps_library(pid, TORCH, self.proc)
+
+    def loads_data(self, pid: int) -> bool:
+        return procfs.text(self.proc / str(pid) / "comm").strip() == DATA_WORKER
 
     def environment(self, pid: int) -> dict[str, str] | None:
         """None: this user may not read it."""
@@ -374,7 +380,7 @@ def _siblings(processes: _Processes, torch: Collection[int], known: Set[int]) ->
     torch = {pid for pid in torch if known.isdisjoint((pid, *processes.above(pid), *processes.below(pid)))}
     found, taken = list[Rank](), set[int]()
     for parent in sorted(processes.children, key=lambda pid: sum(1 for _ in processes.above(pid))):
-        several = [pid for pid in processes.children[parent] if pid in torch]
+        several = [pid for pid in processes.children[parent] if pid in torch and not processes.loads_data(pid)]
         started_here = parent in torch or bool(launcher_named(processes.command(parent)))
         if len(several) > 1 and started_here and parent not in taken:
             taken.update(several, *(processes.below(pid) for pid in several))

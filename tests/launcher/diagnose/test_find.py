@@ -37,6 +37,7 @@ class Proc:
         now: Mapping[str, object] | None = None,
         torch: bool = True,
         user: int = 1000,
+        name: str = "python",
     ) -> None:
         """``now``: its environment as it has changed it itself."""
         self.now[pid] = {name: str(value) for name, value in (now or {}).items()}
@@ -44,6 +45,7 @@ class Proc:
         made.mkdir()
         self._started += 100
         before = ["S", str(parent), *["0"] * 17, str(self._started)]
+        (made / "comm").write_text(f"{name}\n")
         (made / "stat").write_text(f"{pid} (x) {' '.join(before)} 0 0\n")
         (made / "status").write_text(f"Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\n")
         (made / "cmdline").write_text(command.replace(" ", "\0") + "\0")
@@ -204,6 +206,19 @@ def test_without_a_word_in_the_environment_siblings_below_a_python_process_are_r
     assert [(each.pid, each.rank, each.world_size, each.guessed) for each in found] == [
         (20, 0, 3, True), (21, 1, 3, True), (22, 2, 3, True),
     ]  # fmt: skip
+
+
+def test_data_loader_workers_of_a_single_process_are_no_ranks(proc: Proc) -> None:
+    proc.add(10, 1, "python train.py")
+    for worker in (0, 1, 2):
+        proc.add(20 + worker, 10, name="pt_data_worker")
+    assert proc.found() == {}
+    proc.add(30, 1, "python sweep.py")
+    for training in (0, 1):
+        proc.add(40 + training, 30)
+        for worker in (0, 1):
+            proc.add(50 + 10 * training + worker, 40 + training, name="pt_data_worker")
+    assert set(proc.found()) == {40, 41}, "siblings that nothing numbers may be ranks"
 
 
 def test_ranks_that_set_their_variables_themselves_have_their_own_numbers(proc: Proc) -> None:
