@@ -1,4 +1,4 @@
-"""Errors of requests about jobs; ``http.problems`` maps them to HTTP responses."""
+"""Errors of requests; ``http.problems`` maps them to HTTP responses."""
 
 
 class UnknownJobError(LookupError):
@@ -29,3 +29,7 @@ class HeldElsewhereError(Exception):
     def __init__(self, message: str, *, acquiring: bool = False) -> None:
         super().__init__(message)
         self.status = 429 if acquiring else 503
+
+
+class RevokedError(Exception):
+    """The token of a request was revoked while it was answered."""

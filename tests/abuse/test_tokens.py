@@ -163,6 +163,29 @@ def test_a_revoked_token_gets_no_directive_that_it_already_waits_for(
     assert answers == [401]
 
 
+def test_a_revoked_token_gets_no_log_that_it_already_waits_for(
+    monitor: RunningMonitor, make: Make, root: Api
+) -> None:
+    secret, job = make("reads", "read"), "reads-logs"
+    launcher = PlayedLauncher(root, job, "n", (0,))
+    launcher.register()
+    launcher.start(1)
+    answers: list[int] = []
+
+    def read() -> None:
+        with Api(monitor.url, secret) as api:
+            answers.append(api.get(f"/api/v1/jobs/{job}/logs").status_code)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    found = root.read(f"/jobs/{job}/directives?after=0&node=n&wait=30")["log_requests"]
+    assert root.delete("/api/v1/tokens/reads").status_code == 200
+    part = {"rank": 0, "stream": "output", "path": "/p", "lines": ["a line"], "end": 10, "size": 10}
+    launcher.post("logs", {"node": "n", "request": found[0]["id"], "parts": [part]})
+    reading.join(60)
+    assert answers == [401]
+
+
 def test_a_session_ends_with_its_token(monitor: RunningMonitor, make: Make, root: Api) -> None:
     secret = make("browser", "read", OWN)
     with Api(monitor.url) as page:

@@ -27,7 +27,7 @@ from fastapi import HTTPException, Request
 
 from rankwatch.contract import job_id as job_ids
 from rankwatch.contract import semconv
-from rankwatch_monitor.errors import HeldElsewhereError
+from rankwatch_monitor.errors import HeldElsewhereError, RevokedError
 from rankwatch_monitor.http.origins import Origins
 from rankwatch_monitor.ingest.limits import Counters
 from rankwatch_monitor.ingest.rejection import Forbidden, Refusal
@@ -253,10 +253,6 @@ def require(
         request.state.bearer, request.state.grant = bearer, grant
 
     return check
-
-
-class RevokedError(Exception):
-    """The token of a request was revoked while it was answered."""
 
 
 def grant_of(request: Request) -> Grant:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from rankwatch.contract.rank_output import LEAST_BYTES, MOST_BYTES, MOST_RANKS, LogAnswer, LogRequest, read_cursor
 from rankwatch_monitor.core.views import rank_output, responses
-from rankwatch_monitor.http.auth import grant_of, reader_of
+from rankwatch_monitor.http.auth import grant_of, reader_of, still_granted
 from rankwatch_monitor.http.bodies import FirstError
 from rankwatch_monitor.http.launchers import known_node
 from rankwatch_monitor.http.problems import problem
@@ -72,6 +72,7 @@ def log_routes(routes: APIRouter, monitor: Monitor) -> None:
         except Refusal as refusal:
             monitor.counters.reject(refusal.reason)
             return problem(refusal.status, refusal.message, {"Retry-After": str(refusal.retry_after)})
+        still_granted(request)
         return rank_output.output(monitor.job(job_id), of, asked, answers, positions)
 
 

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from rankwatch_monitor.errors import HeldElsewhereError, TooManyError, UnknownJobError
+from rankwatch_monitor.errors import HeldElsewhereError, RevokedError, TooManyError, UnknownJobError
 from rankwatch_monitor.http.description import describe_fields
 from rankwatch_monitor.ingest.limits import Counters
 
@@ -82,6 +82,12 @@ def install(app: FastAPI, counters: Counters) -> None:
         del request
         counters.reject(error.counted_as)
         return problem(429, str(error), {"Retry-After": "60"})
+
+    @app.exception_handler(RevokedError)
+    async def revoked(request: Request, error: RevokedError) -> JSONResponse:
+        del request, error
+        counters.reject("unauthorized")
+        return problem(401, "the token was revoked", {"WWW-Authenticate": "Bearer"})
 
     @app.exception_handler(HeldElsewhereError)
     async def held_elsewhere(request: Request, error: HeldElsewhereError) -> JSONResponse:

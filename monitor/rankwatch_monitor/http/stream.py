@@ -24,8 +24,8 @@ from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.plain import plain
 from rankwatch_monitor.core.views import incident_view, job_view, rankings, responses
 from rankwatch_monitor.core.views.host_activity import HostActivity
-from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
-from rankwatch_monitor.http.auth import RevokedError, grant_of, reader_of, still_granted
+from rankwatch_monitor.errors import HeldElsewhereError, RevokedError, UnknownJobError
+from rankwatch_monitor.http.auth import grant_of, reader_of, still_granted
 from rankwatch_monitor.http.jobs import listed
 from rankwatch_monitor.http.turns import Turns
 from rankwatch_monitor.service.monitor import Monitor
