@@ -16,6 +16,7 @@ GIB: Final = 1 << 30
 PROC: Final = Path("/proc")
 CGROUPS: Final = Path("/sys/fs/cgroup")
 
+_MAX_FILES: Final = 16_384
 _V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _STATES: Final = {
     "T": ProcessState.STOPPED,
@@ -75,6 +76,21 @@ def tasks(pid: int, proc: Path = PROC) -> list[Path]:
         return [folder / name for name in os.listdir(folder)]
     except OSError:
         return []
+
+
+def open_files(pid: int, proc: Path = PROC) -> list[str]:
+    """What the descriptors of a process lead to, of thousands the first; empty: it is gone, or may not be read."""
+    folder, found = proc / str(pid) / "fd", list[str]()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder)[:_MAX_FILES]:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                found.append(os.readlink(folder / name))
+    return found
+
+
+def sockets(pid: int, proc: Path = PROC) -> set[int]:
+    """Inodes of the sockets of a process."""
+    return {int(target[8:-1]) for target in open_files(pid, proc) if target.startswith("socket:[")}
 
 
 def catches(pid: int, signal_number: int) -> bool:

@@ -52,7 +52,8 @@ def bytes_moved() -> dict[str, int]:
 def connections(*, near_port: int = 0, far_port: int = 0) -> Iterator[tuple[str, str, int]]:
     """Near end, far end and inode of each established connection of one port; nothing where the kernel does not tell.
 
-    An end is the address and the port, the same from both sides, also where one has the IPv4 address as IPv6.
+    An end is the address and the port, the same from both sides, also where one has the IPv4 address as IPv6. Without a
+    port: of all connections.
     """
     port = near_port or far_port
     least, most = (_NEAR_AT_LEAST, _NEAR_AT_MOST) if near_port else (_FAR_AT_LEAST, _FAR_AT_MOST)
@@ -62,7 +63,8 @@ def connections(*, near_port: int = 0, far_port: int = 0) -> Iterator[tuple[str,
         _OPERATION.pack(code, 2 * _OPERATION.size, size - at + 4) + _OPERATION.pack(0, 0, port)
         for code, at in ((least, 0), (most, 2 * _OPERATION.size))
     )
-    for family, message in _sockets(0, _ESTABLISHED, _ATTRIBUTE.pack(_ATTRIBUTE.size + size, _FILTER) + wanted):
+    only = _ATTRIBUTE.pack(_ATTRIBUTE.size + size, _FILTER) + wanted if port else b""
+    for family, message in _sockets(0, _ESTABLISHED, only):
         near_number, far_number, near, far = _ENDS.unpack_from(message, _ENDS_AT)
         inode = struct.unpack_from("=I", message, _INODE_AT)[0]
         yield _end(family, near, near_number), _end(family, far, far_number), inode

@@ -23,7 +23,7 @@ from rankwatch.contract import env
 from rankwatch.contract.diagnosis import RankProcess
 from rankwatch.contract.files import read_file
 from rankwatch.contract.text import decoded, one_line
-from rankwatch_launcher import procfs
+from rankwatch_launcher import procfs, tcp
 from rankwatch_launcher.diagnose import memory
 
 LAUNCHERS: Final = {
@@ -376,17 +376,34 @@ def _starts_it(pid: int, rank: Rank, stated: Mapping[int, Rank], processes: _Pro
 
 
 def _siblings(processes: _Processes, torch: Collection[int], known: Set[int]) -> list[Rank]:
-    """Ranks of which nothing is stated, numbered in the order of their start."""
+    """Ranks of which nothing is stated, numbered in the order of their start.
+
+    Of siblings below siblings those that are connected with each other, else the outer ones: ranks have child processes
+    of their own, and one process may have started several jobs.
+    """
     torch = {pid for pid in torch if known.isdisjoint((pid, *processes.above(pid), *processes.below(pid)))}
-    found, taken = list[Rank](), set[int]()
+    families: list[tuple[int, list[int]]] = []
     for parent in sorted(processes.children, key=lambda pid: sum(1 for _ in processes.above(pid))):
         several = [pid for pid in processes.children[parent] if pid in torch and not processes.loads_data(pid)]
-        started_here = parent in torch or bool(launcher_named(processes.command(parent)))
-        if len(several) > 1 and started_here and parent not in taken:
-            taken.update(several, *(processes.below(pid) for pid in several))
+        if len(several) > 1 and (parent in torch or launcher_named(processes.command(parent))):
+            families.append((parent, several))
+    found, taken = list[Rank](), set[int]()
+    if len(families) > 1:
+        ends = list(tcp.connections())
+        families.sort(key=lambda family: not _connected(family[1], ends, processes.proc))
+    for parent, several in families:
+        if taken.isdisjoint((parent, *several)):
+            taken.update(several, *(processes.below(pid) for pid in several), processes.above(several[0]))
             job = f"{NODE} pid {parent}"
             found += [Rank(pid, job, i, len(several), i, guessed=True) for i, pid in enumerate(several)]
     return found
+
+
+def _connected(pids: Iterable[int], connections: Iterable[tuple[str, str, int]], proc: Path) -> bool:
+    """Whether a connection leads from one of these processes to another."""
+    holders = {inode: pid for pid in pids for inode in procfs.sockets(pid, proc)}
+    ends = {near: (far, holders[inode]) for near, far, inode in connections if inode in holders}
+    return any(far in ends and ends[far][1] != pid for far, pid in ends.values())
 
 
 def _number(variables: Mapping[str, str], name: str) -> int:

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -106,7 +106,7 @@ def _answer(port: int, pids: Sequence[int], until: float, proc: Path) -> RasRepo
         ValueError: it is too large, or not RAS's.
     """
     listening = list(tcp.listeners(port))
-    ours = set(_inodes(pids, proc)) if listening else set()
+    ours = _inodes(pids, proc) if listening else set()
     ends = list(dict.fromkeys(end for end, inode in listening if inode in ours))
     for end in ends:
         try:
@@ -131,24 +131,12 @@ def _is_ours(question: _Question, port: int, pids: Collection[int], proc: Path) 
     """Whether the other end of a connection, which has answered, is a socket of one of these processes."""
     near = tcp.end_of(question.near)
     other = next((inode for _, far, inode in tcp.connections(near_port=port) if far == near), 0)
-    return other != 0 and other in set(_inodes(pids, proc))
+    return other != 0 and other in _inodes(pids, proc)
 
 
-def _inodes(pids: Collection[int], proc: Path) -> Iterator[int]:
+def _inodes(pids: Collection[int], proc: Path) -> set[int]:
     """Of the sockets that processes hold."""
-    for pid in pids:
-        folder = proc / str(pid) / "fd"
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            continue
-        for name in names:
-            try:
-                target = os.readlink(folder / name)
-            except OSError:
-                continue
-            if target.startswith("socket:["):
-                yield int(target[8:-1])
+    return {inode for pid in pids for inode in procfs.sockets(pid, proc)}
 
 
 class _TooLargeError(ValueError):

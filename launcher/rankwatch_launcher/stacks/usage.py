@@ -7,7 +7,6 @@ nothing away. Reads files of /proc only.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import time
@@ -37,8 +36,6 @@ WITHOUT_END: Final = (WaitKind.THREAD, WaitKind.STOPPED)
 NOT_READ: Final = Found(Wait(WaitKind.UNKNOWN))
 MAX_STACKS: Final = 64
 """Different stacks of a rank that are remembered."""
-MAX_FILES: Final = 4096
-"""Open files of a process that are searched for a GPU and for sockets."""
 
 _TICK: Final = float(os.sysconf("SC_CLK_TCK"))
 _UTIME, _STIME, _CUTIME, _CSTIME, _PPID = 11, 12, 13, 14, 1
@@ -152,7 +149,8 @@ class UsageMeter:
         io_bytes = {each: self._bytes(self._proc / str(each)) for each in (pid, *spent)}
         moved = sum(max(0, each - watched.io_bytes.get(of, 0)) for of, each in io_bytes.items())
         # Neither send() nor recv() counts as bytes, and a slow receiver keeps a sender asleep for seconds.
-        sockets = {inode: passed[inode] for each in (pid, *spent) for inode in self._sockets(each) if inode in passed}
+        held = {str(inode) for each in (pid, *spent) for inode in procfs.sockets(each, self._proc)}
+        sockets = {inode: passed[inode] for inode in held & passed.keys()}
         moved += sum(max(0, each - watched.sockets.get(inode, each)) for inode, each in sockets.items())
         wakeups = self._wakeups(folder / "task" / str(pid))
         before = watched.total
@@ -210,19 +208,7 @@ class UsageMeter:
         return sum(value for name, value in _named(folder / "status") if name == "voluntary_ctxt_switches")
 
     def _holds_gpu(self, pid: int) -> bool:
-        return any(target.startswith(GPU_FILES) for target in self._files(pid))
-
-    def _sockets(self, pid: int) -> set[str]:
-        """Inodes of the sockets of a process."""
-        return {target[8:-1] for target in self._files(pid) if target.startswith("socket:[")}
-
-    def _files(self, pid: int) -> list[str]:
-        folder, found = self._proc / str(pid) / "fd", list[str]()
-        with contextlib.suppress(OSError):
-            for name in sorted(os.listdir(folder))[:MAX_FILES]:
-                with contextlib.suppress(OSError):  # closed meanwhile
-                    found.append(os.readlink(folder / name))
-        return found
+        return any(target.startswith(GPU_FILES) for target in procfs.open_files(pid, self._proc))
 
 
 def _compare(watched: _Watched, frames: tuple[Frame, ...], now: float) -> None:

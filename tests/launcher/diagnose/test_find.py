@@ -221,6 +221,22 @@ def test_data_loader_workers_of_a_single_process_are_no_ranks(proc: Proc) -> Non
     assert set(proc.found()) == {40, 41}, "siblings that nothing numbers may be ranks"
 
 
+@pytest.mark.parametrize(("connected", "found"), [((30, 31), {30, 31}), ((20, 21), {20, 21}), ((), {20, 21})])
+def test_of_siblings_below_siblings_those_that_are_connected_are_ranks(
+    proc: Proc, monkeypatch: pytest.MonkeyPatch, connected: tuple[int, ...], found: set[int]
+) -> None:
+    """Ranks have pools of processes; a test runner with torch starts a job beside a helper with torch."""
+    proc.add(10, 1, "python sweep.py")
+    for pid, parent in ((20, 10), (21, 10), (30, 20), (31, 20)):
+        proc.add(pid, parent)
+        (proc.folder / str(pid) / "fd").mkdir()
+        (proc.folder / str(pid) / "fd" / "3").symlink_to(f"socket:[{1000 + pid}]")
+    ends = [(f"end {pid}", f"end {other}", 1000 + pid) for pid, other in zip(connected, connected[::-1], strict=True)]
+    ends.append(("end 20", "a service", 1020))
+    monkeypatch.setattr(find.tcp, "connections", lambda: iter(ends))
+    assert set(proc.found()) == found
+
+
 def test_ranks_that_set_their_variables_themselves_have_their_own_numbers(proc: Proc) -> None:
     proc.add(10, 1, "python train.py")
     for pid, rank in ((20, 1), (21, 0)):  # in another order than they were started in
