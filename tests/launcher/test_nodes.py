@@ -176,6 +176,31 @@ def test_the_codes_of_the_re_run_state_machine_are_understood(
         assert all(re.findall(r"rank (\d) of", first) != re.findall(r"rank (\d) of", second) for first, second in ranks)
 
 
+def test_a_node_on_which_all_ranks_fail_at_the_start_is_replaced_by_a_spare(nodes: Callable[[str], Nodes]) -> None:
+    """It lacks what the others have, a folder that is not mounted there: the job is not over."""
+    job = nodes("2")
+    job.script()
+    script = job.folder / "train.py"
+    begin = """
+import os, time
+if os.environ.get("NOT_MOUNTED"):
+    while not os.path.exists("go"): time.sleep(0.02)
+    open("/not mounted/data.bin")
+"""
+    script.write_text(begin + script.read_text())
+    job.start("a")
+    job.until("1 of at least 2 nodes are ready", "a")
+    job.start("b", NOT_MOUNTED="1")
+    job.until("attempt 1: trains", "a")
+    job.start("c")
+    job.until("this node is a spare", "c")
+    (job.folder / "go").touch()
+    job.until("attempt 2: trains", "a", "c", count=2)
+    assert job.printed("attempt 2", "b") == []
+    job.finish()
+    assert [launcher.wait() for launcher in job.launchers.values()] == [0, 0, 0]
+
+
 def test_attempts_that_get_nowhere_end_with_a_code_that_states_do_not_requeue(nodes: Callable[[str], Nodes]) -> None:
     job = nodes("1")
     job.script("if step == 30: os._exit(3 + int(os.environ['TORCHELASTIC_RESTART_COUNT']))")

@@ -47,7 +47,7 @@ def on_crash(
     Args:
         exits: the likely cause first.
         elsewhere: whether the ranks of this node could be resumed on another one.
-        futile: why a restart would not help; None: it may.
+        futile: why a restart of the ranks of this node here would not help; None: it may.
         left: ranks that exited with code 0, to which the others then lost their connection.
     """
     codes = {e.code for e in exits}
@@ -62,12 +62,14 @@ def on_crash(
             return AttemptDecision(RESTART, f"{described}: {asks}", code=CODE_RESUME_ELSEWHERE, avoid=node)
         alone = AttemptDecision(FAIL, described, code=CODE_RESUME_ELSEWHERE, avoid=node)
         return failed(alone, NoRestart.RESUME_ELSEWHERE, f"{asks}, and the job has no other node")
-    if futile is not None:
+    if futile is not None and not elsewhere:
         crash = AttemptDecision(FAIL, describe_crash(exits, hostname), code=CODE_DO_NOT_REQUEUE)
         return failed(crash, futile.no_restart, futile.why)
     first = exits[0]
     place = f"rank {first.rank}: {first.first_line or exit_phrase(first.code, '', first.signal or '')}"
-    return AttemptDecision(RESTART, describe_crash(exits, hostname, left=left), place=place)
+    # All ranks of one node alike, and there are others: it may lack what those have, a mounted folder or a package.
+    avoid = None if futile is None else node
+    return AttemptDecision(RESTART, describe_crash(exits, hostname, left=left), place=place, avoid=avoid)
 
 
 def by_cause(exits: Sequence[RankExit]) -> list[RankExit]:

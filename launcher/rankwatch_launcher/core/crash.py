@@ -57,7 +57,7 @@ def settle(state: AttemptState, at: float) -> Step:
     causes = [*(exit_ for exit_ in judged if exit_ in left), *crashed]
     effects: list[Effect] = []
     for exit_ in [*causes, *(exit_ for exit_ in judged if exit_ not in causes)]:
-        effects += _reported(state, exit_, final=futile is not None and exit_ in crashed)
+        effects += _reported(state, exit_, final=futile is not None and not state.site.elsewhere and exit_ in crashed)
     done = state, tuple(effects)
     if crashed:
         return then(done, lambda state: _on_crash(state, crashed, left, futile, settling, at))
