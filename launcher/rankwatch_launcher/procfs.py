@@ -19,8 +19,7 @@ CGROUPS: Final = Path("/sys/fs/cgroup")
 _MAX_FILES: Final = 16_384
 _V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 _STATES: Final = {
-    "T": ProcessState.STOPPED,
-    "t": ProcessState.STOPPED,
+    "T": ProcessState.STOPPED,  # and not "t", in which a debugger holds it
     "D": ProcessState.UNINTERRUPTIBLE,
     "Z": ProcessState.EXITED,
     "X": ProcessState.EXITED,

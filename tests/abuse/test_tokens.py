@@ -163,9 +163,7 @@ def test_a_revoked_token_gets_no_directive_that_it_already_waits_for(
     assert answers == [401]
 
 
-def test_a_revoked_token_gets_no_log_that_it_already_waits_for(
-    monitor: RunningMonitor, make: Make, root: Api
-) -> None:
+def test_a_revoked_token_gets_no_log_that_it_already_waits_for(monitor: RunningMonitor, make: Make, root: Api) -> None:
     secret, job = make("reads", "read"), "reads-logs"
     launcher = PlayedLauncher(root, job, "n", (0,))
     launcher.register()

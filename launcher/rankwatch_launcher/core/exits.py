@@ -18,7 +18,8 @@ _SENTENCES: Final = 200
 """Characters of an explanation that a sentence can hold."""
 _PASSING: Final = re.compile(
     r"cuda|nccl|\bhip\b|rocm|memory|device|time[d ]*out|connect|network|temporar|unavailable|busy|retry|locked"
-    r"|rate limit|rate exceeded|throttl|slow ?down|internal error|try again|too many|\b(429|50[0-4])\b|stale|disk quota|no space",
+    r"|rate limit|rate exceeded|throttl|slow ?down|internal error|try again|too many|\b(429|50[0-4])\b|stale"
+    r"|disk quota|no space",
     re.IGNORECASE,
 )
 """Texts of exceptions that a restart may be free of."""

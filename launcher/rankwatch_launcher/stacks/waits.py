@@ -7,7 +7,8 @@ threads of the child. A wait for something outside ends the search: it may end b
 shows that nothing will wake the rank.
 
 Threads that only libraries own (collective libraries, Rankwatch, loggers) wake nobody. Which Python thread is whose is
-known from its stack; of native threads without one only those count that wait for something outside of the process.
+known from its stack; of native threads without one only those count that wait for something outside of the process. In
+a rank that waits within native code of a package others may count, too: then the answer is ``unknown``.
 
 Reads only, a few files of one process; it needs the permission that py-spy needs. Without it, on another architecture
 and in a sandbox that lacks these files, the answer is ``unknown``.
@@ -42,7 +43,9 @@ LIBRARIES: Final = frozenset(
 )  # fmt: skip
 """Packages whose threads wake nobody but who waits within them."""
 ELASTIC: Final = "/torch/distributed/elastic/"
-DEBUGGERS: Final = ("/pdb.py", "/bdb.py", "/pudb/", "/ipdb/", "/IPython/terminal/", "/pydevd.py")
+DEBUGGERS: Final = ("/pudb/", "/ipdb/", "/IPython/terminal/", "/pydevd.py")
+PYTHON_DEBUGGERS: Final = ("/pdb.py", "/bdb.py")
+"""Python's own; a script may have a file of that name."""
 POLLING_LOOPS: Final = ("torch/utils/data/",)
 """Code that waits with a time limit in a loop, so that the limit ends no wait."""
 TORCH_DISTRIBUTED: Final = "torch/distributed/"
@@ -66,9 +69,21 @@ class PythonThread(NamedTuple):
 
     @property
     def libraries(self) -> frozenset[str]:
-        """Those of :data:`LIBRARIES` whose code it runs: a logger's, an exporter's, Rankwatch's."""
-        found = LIBRARIES.intersection(package_of(frame.file) for frame in self.frames)
-        return found | {ELASTIC} if any(ELASTIC in frame.file for frame in self.frames) else found
+        """Those of :data:`LIBRARIES` to which it belongs: a logger's, an exporter's, Rankwatch's.
+
+        A library may call what has its own work to do: tracers wrap the ``run()`` of each thread of a process. That of
+        a script, or of another package, which runs within one of them, is its own.
+        """
+        found = set[str]()
+        for frame in reversed(self.frames):
+            package = ELASTIC if ELASTIC in frame.file else package_of(frame.file)
+            if package in LIBRARIES or package == ELASTIC:
+                found.add(package)
+            elif frame.function.rpartition(".")[2] == "run":
+                found.clear()
+            if not package or (package != PYTHON and not found):
+                return frozenset()
+        return frozenset(found)
 
 
 class Found(NamedTuple):
@@ -91,14 +106,14 @@ _X86: Final = {
     17: "read", 1: "write", 20: "write", 18: "write", 44: "send", 46: "send", 7: "poll", 271: "ppoll", 23: "select",
     270: "select", 232: "epoll", 281: "epoll", 441: "epoll2", 61: "wait4", 247: "waitid", 73: "flock", 72: "fcntl",
     257: "openat", 42: "connect", 43: "accept", 288: "accept", 74: "fsync", 75: "fsync", 16: "ioctl", 128: "sigwait",
-    220: "semop", 65: "semop", 34: "pause", 130: "pause",
+    220: "semop", 65: "semop", 34: "pause", 130: "pause", 208: "aio", 333: "aio", 426: "io_uring",
 }  # fmt: skip
 _ARM: Final = {
     101: "nanosleep", 115: "clock_nanosleep", 98: "futex", 207: "recv", 212: "recv", 243: "recv", 63: "read",
     65: "read", 67: "read", 64: "write", 66: "write", 68: "write", 206: "send", 211: "send", 73: "ppoll", 72: "select",
     22: "epoll", 441: "epoll2", 260: "wait4", 95: "waitid", 32: "flock", 25: "fcntl", 56: "openat", 203: "connect",
     202: "accept", 242: "accept", 82: "fsync", 83: "fsync", 29: "ioctl", 137: "sigwait", 192: "semop", 193: "semop",
-    133: "pause",
+    133: "pause", 4: "aio", 292: "aio", 426: "io_uring",
 }  # fmt: skip
 SYSTEM_CALLS: Final[Mapping[str, Mapping[int, str]]] = {"x86_64": _X86, "aarch64": _ARM, "arm64": _ARM}
 """Numbers of the system calls in which a thread can wait, by machine; from the kernel's tables."""
@@ -140,7 +155,8 @@ def wait_of(
         entered = ""  # it waits for no thread of its own, and an injected hang is its code
     search = _Search(proc, calls, pid, threads, parents, frozenset(of_job) - {pid}, entered, device)
     try:
-        found = search.thread(pid, pid, "") or search.last or Wait(WaitKind.THREAD)
+        found = search.thread(pid, pid, "") or search.last
+        found = found or Wait(WaitKind.UNKNOWN if search.may_be_woken(main) else WaitKind.THREAD)
     except (_TooMuchError, RecursionError):  # the latter: a long line of children, each of which waits for the next
         return Found(Wait(WaitKind.UNKNOWN))
     return Found(found.bounded(), search.socket)
@@ -170,6 +186,8 @@ class _Search:
     last: Wait | None = None
     """What is found only if nothing else is: a child that is stopped, other ranks."""
     socket: str = ""
+    left_aside: bool = False
+    """A native thread of the rank only sleeps, or it is not known what it waits for."""
     _family: list[int] | None = None
     _tables: dict[int, list[Connection]] = field(default_factory=dict)
     """By process: the connections of its network namespace."""
@@ -189,7 +207,9 @@ class _Search:
         state = procfs.stat_fields(procfs.text(folder / "stat"))[:1]
         if not state or state[0] in "ZX":
             return None
-        if state[0] in "Tt":
+        if state[0] == "t":
+            return Wait(WaitKind.TERMINAL, "a debugger", None, through)
+        if state[0] == "T":
             self.last = self.last or Wait(WaitKind.STOPPED, self._command(pid), None, through)
             return None
         call = self._call(folder)
@@ -224,6 +244,10 @@ class _Search:
                 return Wait(WaitKind.PIPE if fifo else WaitKind.STORAGE, path, None, through)
             case "fsync":
                 return Wait(WaitKind.STORAGE, self._target(pid, arguments[0])[-MAX_TARGET:], None, through)
+            case "aio":
+                return Wait(WaitKind.STORAGE, "", None, through)
+            case "io_uring":
+                return Wait(WaitKind.EVENT, "io_uring", None, through)
             case "semop":
                 return self._relatives(pid, through) or Wait(WaitKind.EVENT, "a semaphore", None, through)
             case "poll" | "ppoll" | "select" | "epoll" | "epoll2":
@@ -288,7 +312,18 @@ class _Search:
             quiet = (WaitKind.TIMED, WaitKind.UNKNOWN)
             if found is not None and not (pid == self.rank and self.threads and found.kind in quiet):
                 return found
+            self.left_aside |= found is not None
         return None
+
+    def may_be_woken(self, main: PythonThread | None) -> bool:
+        """Whether a thread that was left aside may wake the main one: that waits in native code of a package, or
+        otherwise than a lock of Python does.
+        """
+        if not self.left_aside or main is None or not main.frames:
+            return False
+        call = self._call(self.proc / str(self.rank) / "task" / str(self.rank))
+        native = package_of(main.frames[0].file) not in ("", PYTHON, "torch", "rankwatch")
+        return native or (call is not None and call.name != "futex")
 
     def _polls_in_a_loop(self, tid: int) -> bool:
         known = self.threads.get(tid)
@@ -603,7 +638,11 @@ def _mapping(maps: str, address: int) -> str:
 
 
 def _debugged(thread: PythonThread) -> bool:
-    return any(part in frame.file for frame in thread.frames for part in DEBUGGERS)
+    return any(
+        any(part in frame.file for part in DEBUGGERS)
+        or (frame.file.endswith(PYTHON_DEBUGGERS) and package_of(frame.file) == PYTHON)
+        for frame in thread.frames
+    )
 
 
 def _innermost(frames: Sequence[Frame]) -> str:

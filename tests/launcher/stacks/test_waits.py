@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import platform
 import re
@@ -14,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from rankwatch.contract.enums import WaitKind
+from rankwatch.contract.enums import ProcessState, WaitKind
 from rankwatch.contract.files import find_program
-from rankwatch.contract.messages import Wait
+from rankwatch.contract.messages import Frame, Wait
 from rankwatch_launcher import procfs
 from rankwatch_launcher.stacks import formats
 from rankwatch_launcher.stacks.waits import MAX_DESCRIPTORS, MAX_THREADS, SYSTEM_CALLS, PythonThread, wait_of
@@ -68,6 +69,20 @@ def module(folder):
     sys.path.insert(0, os.path.abspath(folder))
     import wandb
     return wandb
+"""
+
+
+AIO = """
+import ctypes, platform
+call, (SETUP, GET) = ctypes.CDLL(None).syscall, (206, 208) if platform.machine() == "x86_64" else (0, 4)
+context, buffer = ctypes.c_ulong(), ctypes.create_string_buffer(64)
+assert call(SETUP, 1, ctypes.byref(context)) == 0
+"""
+NATIVE = """
+import ctypes, os, sys, threading
+from pathlib import Path
+libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
+assert libc.pthread_create(ctypes.byref(thread), None, libc.sleep, ctypes.c_void_p(600)) == 0
 """
 
 
@@ -219,6 +234,18 @@ CASES = [
     ("injected_hang",
      "import rankwatch\nfrom rankwatch.faults.actions import rankwatch_injected_hang as hang\n"
      "rankwatch.init(monitor='http://127.0.0.1:9', rank=0, world_size=1)\nhang(1e9)", WaitKind.THREAD, ""),
+    ("asynchronous_io", AIO + "call(GET, context, 1, 1, buffer, None)", WaitKind.STORAGE, ""),
+    ("eventfd_beside_a_native_thread_that_sleeps", NATIVE + "os.eventfd_read(os.eventfd(0))", WaitKind.UNKNOWN, ""),
+    ("lock_beside_a_native_thread_that_sleeps", NATIVE + "threading.Event().wait()", WaitKind.THREAD, ""),
+    ("native_code_of_a_package_beside_a_native_thread_that_sleeps",
+     NATIVE + "os.makedirs('site-packages')\nPath('site-packages/store.py').write_text(\n"
+     "    'import ctypes\\ndef get(lock): ctypes.PyDLL(None).PyThread_acquire_lock(lock, 1)')\n"
+     "sys.path.insert(0, 'site-packages')\nimport store\n"
+     "allocate = ctypes.PyDLL(None).PyThread_allocate_lock\nallocate.restype = ctypes.c_void_p\n"
+     "lock = ctypes.c_void_p(allocate())\nstore.get(lock)\nstore.get(lock)", WaitKind.UNKNOWN, ""),
+    ("lock_in_a_file_called_like_the_debugger",
+     "import sys; from pathlib import Path\nPath('pdb.py').write_text('import threading; threading.Event().wait()')\n"
+     "sys.path.insert(0, ''); import pdb", WaitKind.THREAD, ""),
     ("process_shared_lock", "import multiprocessing as mp; l = mp.Lock(); l.acquire(); l.acquire()",
      WaitKind.THREAD, ""),
 ]  # fmt: skip
@@ -241,12 +268,56 @@ def test_a_debugger_is_a_terminal(tmp_path: Path) -> None:
         wait_for(lambda: read(child.pid).kind is WaitKind.TERMINAL, "the debugger", 15)
 
 
+def test_a_process_that_a_debugger_holds_is_not_stopped(tmp_path: Path) -> None:
+    ptrace, attach, detach = ctypes.CDLL(None, use_errno=True).ptrace, 16, 17
+    with process("import threading; threading.Event().wait()", tmp_path) as child:
+        assert ptrace(attach, child.pid, None, None) == 0, os.strerror(ctypes.get_errno())
+        try:
+            wait_for(lambda: read(child.pid).kind is WaitKind.TERMINAL, "the debugger", 15)
+            assert procfs.process_state(child.pid) is ProcessState.ALIVE
+        finally:
+            ptrace(detach, child.pid, None, None)
+
+
+TRACER, SCRIPT, EXPORTER = (
+    "/v/site-packages/sentry_sdk/integrations/threading.py",
+    "/u/train.py",
+    "/v/site-packages/wandb/",
+)
+THREADING, POOL = "/usr/lib/python3.12/threading.py", "/usr/lib/python3.12/concurrent/futures/thread.py"
+
+
+@pytest.mark.parametrize(
+    ("outermost_first", "libraries"),
+    [
+        ([("run", THREADING), ("_send", EXPORTER), ("get", "/usr/lib/python3.12/queue.py")], {"wandb"}),
+        ([("run", THREADING), ("_send", EXPORTER), ("request", "/v/site-packages/requests/api.py")], {"wandb"}),
+        ([("run", TRACER), ("run", THREADING), ("produce", SCRIPT)], set()),
+        ([("run", TRACER), ("run", THREADING), ("_worker", POOL)], set()),
+        ([("run", TRACER), ("_run", TRACER), ("Producer.run", SCRIPT)], set()),
+        ([("run", TRACER), ("run", "/v/site-packages/streaming/prefetch.py")], set()),
+        ([("run", TRACER), ("run", THREADING), ("_send", EXPORTER)], {"wandb"}),
+        ([("run", THREADING), ("produce", SCRIPT), ("__iter__", "/v/site-packages/tqdm/std.py")], set()),
+        ([("run", THREADING), ("load", "/v/site-packages/datasets/a.py"), ("f", "/v/site-packages/tqdm/s.py")], set()),
+        ([("run", THREADING), ("run", "/v/site-packages/tqdm/_monitor.py")], {"tqdm"}),
+        ([("run", THREADING), ("wait", THREADING)], set()),
+    ],
+)
+def test_a_thread_is_a_librarys_only_if_the_library_started_it_for_itself(
+    outermost_first: list[tuple[str, str]], libraries: set[str]
+) -> None:
+    frames = tuple(Frame(function, file, 1) for function, file in reversed(outermost_first))
+    assert PythonThread("thread", frames).libraries == libraries
+
+
 def test_another_architecture_is_unknown() -> None:
     assert wait_of(os.getpid(), {}, {}, machine="riscv64").wait == Wait(WaitKind.UNKNOWN)
 
 
 HEADERS = {"x86_64": "x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "asm-generic/unistd.h"}
 NAMES = {
+    "aio": ("io_getevents", "io_pgetevents"),
+    "io_uring": ("io_uring_enter",),
     "recv": ("recvfrom", "recvmsg", "recvmmsg"), "read": ("read", "readv", "pread64"),
     "write": ("write", "writev", "pwrite64"), "send": ("sendto", "sendmsg"), "select": ("select", "pselect6"),
     "epoll": ("epoll_wait", "epoll_pwait"), "epoll2": ("epoll_pwait2",), "fsync": ("fsync", "fdatasync"),

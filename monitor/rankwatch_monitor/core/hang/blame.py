@@ -74,7 +74,14 @@ from rankwatch_monitor.core.cause import (
     Stopped,
     Unnamed,
 )
-from rankwatch_monitor.core.hang.collectives import Mismatch, WaitingRanks, call_of, mismatch, waiting_ranks
+from rankwatch_monitor.core.hang.collectives import (
+    Mismatch,
+    WaitingRanks,
+    call_of,
+    may_miss_one,
+    mismatch,
+    waiting_ranks,
+)
 from rankwatch_monitor.core.hang.stacks import GroupProgress, StackGroup, Stacks, call_site, site_of
 from rankwatch_monitor.core.hang.verdict import Blame, Culprit, Verdict, Verdicts, culprit_of
 from rankwatch_monitor.core.ranks import (
@@ -135,7 +142,8 @@ def blame(
             or (() if stalled and len(_live(columns)) > 1 else _alone(columns, verdicts, shed=shed))
         )
     apart = () if progress else _in_calls_of_all(columns, groups, stacks.of_all)
-    culprits = culprits or _left(columns, groups) or _by_calls_of_all(columns, apart)
+    left = _left(columns, groups) if may_miss_one(progress) else ()
+    culprits = culprits or left or _by_calls_of_all(columns, apart)
     if culprits and nccl and {c.rank for c in culprits}.isdisjoint(c.rank for c in nccl):
         ours, theirs = (Some.of(sorted(c.rank for c in named)) for named in (culprits, nccl))
         return Blame((), Unnamed(Disagreed(ours, theirs)))
@@ -226,8 +234,8 @@ def _gil(columns: RankColumns, verdicts: Verdicts, groups: Sequence[StackGroup])
     lost_R = columns.last_heard_R - columns.liveness_tick_R  # as its launcher last observed
     runs_R = (columns.process_R != EXITED) & (columns.process_R != UNINTERRUPTIBLE)
     ranks = np.flatnonzero((lost_R > TICK_LOST) & runs_R)
-    if len(ranks) == len(_live(columns)) > 1:
-        return ()  # all at once: they were suspended together with their launchers, as by a scheduler
+    if 2 * len(ranks) > len(_live(columns)) > 1:
+        return ()  # suspended together with their launchers; or the call in which they wait for another one holds it
     return tuple(culprit_of(columns, rank, GilHeld(float(lost_R[rank]))) for rank in ranks.tolist())
 
 

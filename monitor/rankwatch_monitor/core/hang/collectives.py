@@ -183,6 +183,12 @@ def _is_whole(of_group: Sequence[GroupProgress]) -> bool:
     return sum(len(each.ranks) for each in of_group) >= of_group[0].size
 
 
+def may_miss_one(progress: Sequence[GroupProgress]) -> bool:
+    """Whether ranks may wait for one without progress; False: the groups in which they wait are known to be whole."""
+    waiting = [of_group for of_group in _by_group(progress) if any(each.waits for each in of_group)]
+    return not progress or any(not of_group[0].size or not _is_whole(of_group) for of_group in waiting)
+
+
 def cannot_complete(progress: Sequence[GroupProgress], waiting: Sequence[int]) -> bool:
     """Whether ranks that all wait do so in collectives that none of them will complete, whatever the network does.
 

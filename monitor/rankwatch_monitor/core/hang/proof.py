@@ -51,9 +51,9 @@ import numpy as np
 from rankwatch.contract.enums import ProcessState, Proof, WaitKind
 from rankwatch.contract.limits import RankLimits
 from rankwatch.contract.messages import Frame, RankStack, Usage, Wait
-from rankwatch.contract.peers import waits_for_peers
+from rankwatch.contract.peers import BACKWARD, waiting_call, waits_for_peers
 from rankwatch_monitor.core.cause import Shown, Some, Watched
-from rankwatch_monitor.core.hang.collectives import call_of, cannot_complete, waiting_ranks
+from rankwatch_monitor.core.hang.collectives import call_of, cannot_complete, may_miss_one, waiting_ranks
 from rankwatch_monitor.core.hang.stacks import StackGroup, Stacks, of_script, site_of
 from rankwatch_monitor.core.ranks import PROOFS, RankColumns, left_ranks, live_ranks
 
@@ -73,6 +73,8 @@ FRESH_PER_RANK: Final = 0.0005
 """On top of it in seconds, since launchers of large jobs look less often."""
 WORK: Final = 0.1
 """Share of one CPU from which a process or a thread works: exporters and loggers take less."""
+SEVERAL: Final = 1.5
+"""CPUs in threads beside the main one from which a rank computes on the host."""
 IDLE: Final = 0.02
 """Share of one CPU up to which a main thread and the child processes stand still."""
 WORK_BYTES: Final = 65_536.0
@@ -107,7 +109,7 @@ def of_stack(stack: RankStack) -> Proof | None:
         return Proof.DEBUGGED
     span = max(usage.seconds, 1e-3)
     if waits_for_peers(stack.frames, device=usage.gpu) or (kind is WaitKind.PEERS and not usage.gpu):
-        return _waiting(usage, span, enough=enough)
+        return _waiting(stack, usage, span, enough=enough)
     if usage.looks < 2:
         return Proof.UNDECIDED
     works = _works(stack, usage, span)
@@ -125,9 +127,12 @@ def of_stack(stack: RankStack) -> Proof | None:
     return Proof.STILL if rests and kind in WAKES_NOTHING else Proof.UNDECIDED
 
 
-def _waiting(usage: Usage, span: float, *, enough: bool) -> Proof:
+def _waiting(stack: RankStack, usage: Usage, span: float, *, enough: bool) -> Proof:
     if not usage.gpu and _main_works(usage, span):
         return Proof.BUSY  # autograd computes inside of such a call
+    call = waiting_call(stack.frames)
+    if usage.gpu and call is not None and call.function.rpartition(".")[2] == BACKWARD and _moved(usage):
+        return Proof.BUSY  # a backward pass that compiles, or runs Python; one that waits for a device stands still
     stood = enough and (usage.same_stack or 0.0) >= STILL_SECONDS
     moves = not usage.gpu and usage.cpu >= WORK * span  # the transfer itself, on a thread of gloo
     return Proof.WAITING if stood and not moves else Proof.UNDECIDED
@@ -135,10 +140,9 @@ def _waiting(usage: Usage, span: float, *, enough: bool) -> Proof:
 
 def _works(stack: RankStack, usage: Usage, span: float) -> Proof | None:
     """Busy or spinning; None: the rank does not work."""
-    moved = usage.same_stack is not None and usage.same_stack + _MARGIN < min(usage.seconds, STILL_SECONDS)
-    if moved and _main_works(usage, span):
+    if _stack_moves(usage) and _main_works(usage, span):
         return _unless_endless(usage)
-    if moved and (usage.new_stack or 0.0) < LOOP_SECONDS:
+    if _moved(usage):
         return Proof.BUSY
     worked = usage.child_cpu + usage.child_delay >= WORK * span
     if worked or usage.arrives or usage.io_bytes >= WORK_BYTES * span:
@@ -147,8 +151,21 @@ def _works(stack: RankStack, usage: Usage, span: float) -> Proof | None:
         return None
     if usage.gpu and usage.same_stack is not None:
         pending = any(each.completed < each.enqueued for each in stack.collectives)
-        return Proof.WAITING if pending and usage.looks >= STILL_SAMPLES else Proof.SPINNING
+        if pending and usage.looks >= STILL_SAMPLES:
+            return Proof.WAITING
+        # A wait for a device takes one CPU. Where the collectives are known and none is pending, it is for no peer.
+        if pending or not (stack.collectives or usage.cpu >= SEVERAL * span):
+            return Proof.SPINNING
     return _unless_endless(usage)
+
+
+def _stack_moves(usage: Usage) -> bool:
+    return usage.same_stack is not None and usage.same_stack + _MARGIN < min(usage.seconds, STILL_SECONDS)
+
+
+def _moved(usage: Usage) -> bool:
+    """Whether the stack moves, and was one lately that was not seen before: it does not poll in a loop."""
+    return _stack_moves(usage) and (usage.new_stack or 0.0) < LOOP_SECONDS
 
 
 def _main_works(usage: Usage, span: float) -> bool:
@@ -243,8 +260,8 @@ def decide(columns: RankColumns, limits: RankLimits, stacks: Stacks, now: float)
     stood = now - float(np.nanmax(_moved_at(columns)[live_R]))
     if stood < DEADLOCK_SECONDS:
         return NOTHING
-    needed = bool(len(left_ranks(columns))) and live > 1
     progress = stacks.group_progress()
+    needed = bool(len(left_ranks(columns))) and live > 1 and may_miss_one(progress)
     stuck = needed or cannot_complete(progress, waiting)
     if not stuck and waiting_ranks(progress).late:
         return NOTHING  # they wait for a rank that waits in a group whose members are not known

@@ -13,6 +13,7 @@ from rankwatch_monitor.core.hang.collectives import (
     WaitingRanks,
     call_of,
     cannot_complete,
+    may_miss_one,
     mismatch,
     waiting_ranks,
 )
@@ -277,3 +278,19 @@ def test_of_two_survivors_the_one_whose_call_was_never_made_before_differs() -> 
     assert [ranks for _, ranks in by_past.calls] == [(2,), (1,)]
     for earlier in ((), ("all_reduce of 1", "all_reduce of 4096")):
         assert tie.by_its_past(earlier) == tie
+
+
+@pytest.mark.parametrize(
+    ("progress", "missing"),
+    [
+        ([], True),
+        ([GroupProgress("tp", "all_gather", 4, 3, (0, 1, 2), size=3)], False),
+        ([GroupProgress("tp", "all_gather", 4, 3, (0, 1, 2), size=4)], True),
+        ([GroupProgress("tp", "all_gather", 4, 3, (0, 1, 2))], True),
+        ([GroupProgress("tp", "all_gather", 4, 4, (0, 1, 2), size=4)], False),
+    ],
+    ids=["nothing is known", "whole", "one is missing", "of unknown size", "complete"],
+)
+def test_a_rank_that_has_ended_is_missed_only_where_it_may_belong(progress: list[GroupProgress], missing: bool) -> None:
+    """A surplus rank that ended in order is not needed by those who go on in a group without it."""
+    assert may_miss_one(progress) is missing

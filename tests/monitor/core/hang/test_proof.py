@@ -73,6 +73,8 @@ def judged(usage: Usage | None, frames: tuple[Frame, ...] = LOADING, **changes: 
         (replace(BUSY, same_functions=310.0, io_bytes=1 << 20), Proof.BUSY),
         (replace(BUSY, gpu=True), Proof.SPINNING),
         (replace(BUSY, gpu=True, same_stack=1.0), Proof.BUSY),
+        (replace(BUSY, gpu=True, cpu=14.0), Proof.BUSY),
+        (replace(BUSY, gpu=True, cpu=14.0, same_functions=310.0), Proof.SPINNING),
         (replace(STILL, arrives=True), Proof.BUSY),
         (replace(SLEEPS, arrives=True, wakeups=80), Proof.BUSY),
         (replace(SLEEPS, wakeups=80), Proof.MAY_END),
@@ -115,10 +117,25 @@ def test_what_it_waits_for_tells_whether_that_may_end(kind: WaitKind) -> None:
         (replace(STILL, same_stack=None), REDUCING, Proof.UNDECIDED),
         (BUSY, BACKWARD, Proof.BUSY),
         (replace(BUSY, gpu=True), REDUCING, Proof.WAITING),
+        (replace(BUSY, gpu=True, same_stack=1.0), BACKWARD, Proof.BUSY),
+        (replace(BUSY, gpu=True, same_stack=1.0, new_stack=310.0), BACKWARD, Proof.UNDECIDED),
+        (replace(BUSY, gpu=True, same_stack=1.0), REDUCING, Proof.UNDECIDED),
+        (replace(BUSY, gpu=True), BACKWARD, Proof.WAITING),
     ],
 )
 def test_a_rank_in_a_call_that_waits(usage: Usage, frames: tuple[Frame, ...], expected: Proof) -> None:
     assert judged(usage, frames) is expected
+
+
+@pytest.mark.parametrize(
+    ("collectives", "expected"),
+    [((), Proof.SPINNING), ((Collective("default_pg", "all_reduce", 9, 9),), Proof.BUSY), (PENDING, Proof.WAITING)],
+)
+def test_a_rank_with_a_gpu_that_computes_on_the_host_waits_for_no_peer(
+    collectives: tuple[Collective, ...], expected: Proof
+) -> None:
+    """It clusters, pickles, or waits for its device: that is not known, but whether a collective is pending."""
+    assert judged(replace(BUSY, gpu=True), collectives=collectives) is expected
 
 
 def test_states_of_the_process_and_pending_collectives() -> None:
