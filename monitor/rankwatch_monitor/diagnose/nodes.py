@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from rankwatch.contract import interpreter
 from rankwatch.contract.diagnosis import NodeReport
-from rankwatch.contract.interpreter import own_python
+from rankwatch.contract.interpreter import isolated_python, own_python
 from rankwatch.contract.messages import Frame, read
 from rankwatch.contract.text import decoded, one_line
 
@@ -181,7 +181,7 @@ def _remote(
         installed: what the command is called there if it is installed; None: this Python at the same path runs it.
     """
     if remote is None and interpreter.archive is not None:
-        return [python or own_python()[0], "-c", RECEIVE, *COLLECTOR, "--report", "-", *flags], True
+        return isolated_python(RECEIVE, *COLLECTOR, "--report", "-", *flags, python=python), True
     if (remote := remote or installed) is None:
         return [*own_python(*COLLECTOR), "--report", "-", *flags], False
     return [*shlex.split(remote), "--report", "-", *flags], False
