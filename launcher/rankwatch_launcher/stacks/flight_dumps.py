@@ -11,12 +11,12 @@ import itertools
 import os
 import pickle
 import resource
-import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Final, Never
 
+from rankwatch.contract.files import opened
 from rankwatch.contract.messages import Collective
 from rankwatch_launcher.stacks import collectives
 
@@ -42,9 +42,9 @@ def of_rank(prefix: str, home: str, rank: int, uid: int, age: float) -> tuple[Co
     for each in (prefix,) if prefix else DEFAULTS:
         path = Path(f"{each.format(home=home) if not prefix else each}{rank}")
         try:
-            with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            with opened(path, uid) as file:
                 about = os.fstat(file.fileno())
-                if about.st_uid != uid or not stat.S_ISREG(about.st_mode) or about.st_mtime < time.time() - age:
+                if about.st_uid != uid or about.st_mtime < time.time() - age:
                     continue
                 return collectives.from_flight_recorder(plain(file.read(collectives.MAX_BYTES)))
         except (OSError, ValueError, MemoryError):

@@ -21,10 +21,12 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from rankwatch.contract import interpreter
 from rankwatch.contract.diagnosis import NodeReport
+from rankwatch.contract.files import opened
 from rankwatch.contract.interpreter import isolated_python, own_python
 from rankwatch.contract.messages import Frame, read
 from rankwatch.contract.text import decoded, one_line
@@ -164,7 +166,7 @@ def from_files(names: Sequence[str]) -> Answers:
 
 def _opened(name: str) -> BinaryIO:
     """A file, or a pipe that somebody has opened for writing, as ``<(ssh ...)`` is and a planted one is not."""
-    file = os.fdopen(os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
+    file = opened(Path(name), pipe=True)
     os.set_blocking(file.fileno(), True)
     return file
 

@@ -14,6 +14,7 @@ from rankwatch.contract.diagnosis import SeenRank
 from rankwatch.contract.messages import RankStack
 from rankwatch_launcher.diagnose import collect, find
 from rankwatch_launcher.diagnose.collect import Collector
+from support.opens import never_opened
 
 OWN = 4_000_000
 
@@ -178,7 +179,8 @@ def test_a_process_of_another_user_takes_the_place_of_no_rank(proc: Proc) -> Non
 def test_an_error_file_that_is_none_is_not_waited_for(tmp_path: Path, plant: Callable[[Path], None]) -> None:
     file = tmp_path / "error.json"
     plant(file)
-    assert find.error_of(find.Rank(1, "job", 0, error_file=str(file))) == ""
+    with never_opened(file):
+        assert find.error_of(find.Rank(1, "job", 0, error_file=str(file))) == ""
 
 
 def test_an_error_file_of_another_user_is_not_read(tmp_path: Path) -> None:
