@@ -80,6 +80,11 @@ NESTED = {
         "more than",
     ),
     "a list within itself": (b"\x80\x02]q\x00h\x00a.", "more than"),
+    "a number whose products take hours": (pickle.dumps([[1 << 64]]), "64 bits"),
+    "keys of one hash": (pickle.dumps({n * ((1 << 61) - 1): None for n in range(100)}), "64 bits"),
+    "a key of one hash": (pickle.dumps({1 << 64: None}), "64 bits"),
+    "places in the memo of one hash": (b"(lp%d\n." % ((1 << 61) - 1), "a memo"),
+    "a text that is there a million times": (pickle.dumps([["x" * (1 << 20)] * 1000]), "more than"),
     "lists within each other": (b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".", "within each other"),
 }
 
