@@ -76,7 +76,7 @@ NO_OWN_INTERPRETER = {
 
 
 def test_every_interpreter_is_started_without_the_current_folder() -> None:
-    """``rankwatch.contract.interpreter.own_python`` gives -P: whoever may write to that folder runs nothing."""
+    """``rankwatch.contract.interpreter`` gives -P or -I: whoever may write to that folder runs nothing."""
     packages = ("telemetry/", "monitor/", "launcher/", "examples/", "dashboards/", "docker/")
     found = {
         name
@@ -86,6 +86,29 @@ def test_every_interpreter_is_started_without_the_current_folder() -> None:
         if isinstance(node, ast.Attribute) and node.attr == "executable"
     }
     assert found == set(NO_OWN_INTERPRETER)
+
+
+def test_no_command_line_loses_what_keeps_the_current_folder_out() -> None:
+    """Neither the interpreter alone is taken from ``own_python(...)``, nor one given code or a module without that."""
+    packages = ("telemetry/", "monitor/", "launcher/", "examples/", "dashboards/", "docker/")
+    found = {
+        f"{name}:{node.lineno}"
+        for path in named(".py")
+        if (name := str(path.relative_to(ROOT))).startswith(packages)
+        for node in ast.walk(ast.parse(text(path)))
+        if (isinstance(node, ast.Subscript) and "own_python(" in ast.unparse(node.value)) or _is_open(node)
+    }
+    assert found == set()
+
+
+def _is_open(node: ast.AST) -> bool:
+    """Whether it is the command line of an interpreter that looks into the current folder."""
+    if not isinstance(node, ast.List | ast.Tuple):
+        return False
+    words = [each.value if isinstance(each, ast.Constant) else None for each in node.elts]
+    begins = min((words.index(each) for each in ("-c", "-m") if each in words), default=0)
+    python = begins > 0 and (words[0] is None or "python" in str(words[0]))
+    return python and not {"-P", "-I"} & set(words[1:begins])
 
 
 FOREIGN_TEXT = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -157,11 +157,22 @@ def resident_memory(pid: int, proc: Path = PROC) -> int:
 
 def maps_library(pid: int, name: str, proc: Path = PROC) -> bool:
     """Whether a process has mapped a file whose name begins like this; False when /proc cannot be read."""
+    return bool(maps_libraries(pid, (name,), proc))
+
+
+def maps_libraries(pid: int, names: Collection[str], proc: Path = PROC) -> set[str]:
+    """Which of these the names of files begin with that a process has mapped; empty when /proc cannot be read."""
+    found = set[str]()
     try:
         with (proc / str(pid) / "maps").open() as maps:
-            return any(line.rpartition("/")[2].startswith(name) for line in maps)
+            for line in maps:
+                file = line.rpartition("/")[2]
+                found.update(name for name in names if file.startswith(name))
+                if len(found) == len(names):
+                    break
     except OSError:
-        return False
+        return set()
+    return found
 
 
 def _cgroups(proc: Path, cgroups: Path) -> Iterator[Memory]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +11,10 @@ import pytest
 
 from rankwatch.cli import past
 from rankwatch.cli.doctor import package_checks
+from rankwatch.contract import interpreter
 from rankwatch.inprocess.store import StoreProcess
 from rankwatch_launcher.monitor.process import LocalMonitor
+from rankwatch_monitor.diagnose import nodes
 from rankwatch_monitor.publish.wandb import workspace
 from support.ports import free_port
 
@@ -21,13 +25,14 @@ PLANTED = "import os\nopen({mark!r}, 'w').close()\nos._exit(3)\n"
 def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder has packages of another user, which leave this file when one is imported."""
     found = tmp_path / "ran"
-    for name in ("rankwatch", "rankwatch_monitor", "torch", "json"):
+    for name in ("rankwatch", "rankwatch_monitor", "torch", "json", "subprocess", "tempfile"):
         package = tmp_path / "shared" / name
         package.mkdir(parents=True)
         (package / "__init__.py").write_text(PLANTED.format(mark=str(found)))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    monkeypatch.setattr(interpreter, "archive", None)
     monkeypatch.chdir(tmp_path / "shared")
     return found
 
@@ -58,6 +63,15 @@ def the_process_that_saves_a_workspace(_: Path) -> None:
     assert workspace._saved("entity", "project", 60.0)[0] == ""
 
 
+def the_receiver_of_a_collector(folder: Path) -> None:
+    interpreter.archive = str(folder / "rankwatch.pyz")  # taken back by the fixture
+    with zipfile.ZipFile(interpreter.archive, "w") as file:
+        file.writestr("__main__.py", "raise SystemExit('it is run')")
+    for python in (None, sys.executable):
+        command, is_sent = nodes._remote((), None, python)
+        assert nodes.ask([nodes.Place("node", tuple(command), is_sent)], 0.0).failed == [("node", "it is run")]
+
+
 @pytest.mark.parametrize(
     "start",
     [
@@ -66,6 +80,7 @@ def the_process_that_saves_a_workspace(_: Path) -> None:
         the_probe_of_doctor,
         the_store_of_a_rank,
         the_process_that_saves_a_workspace,
+        the_receiver_of_a_collector,
     ],
 )
 def test_no_interpreter_looks_into_the_current_folder(start: Callable[[Path], None], mark: Path) -> None:

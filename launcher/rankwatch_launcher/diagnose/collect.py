@@ -382,6 +382,8 @@ class Collector:
             obstacles.append(Obstacle(Hindrance.OTHER_USERS, found.unreadable))
         elif found.unreadable:  # root without the capability, as in a container
             obstacles.append(Obstacle(Hindrance.NOT_TRACED, found.unreadable))
+        if found.unread:
+            obstacles.append(Obstacle(Hindrance.NOT_READ, found.unread))
         if os.geteuid() and not (self._proc / "1" / "stat").exists():
             obstacles.append(Obstacle(Hindrance.HIDDEN))
         return obstacles

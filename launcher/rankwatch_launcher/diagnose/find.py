@@ -8,16 +8,22 @@
     below a Python process with torch, but for the workers of a data loader. Their numbers are in their stacks
     (:mod:`.collect`), else nothing tells them.
 4.  Any process that was asked for by its id.
+
+A process can keep who reads its memory waiting, its environment and command line among it: those of each user are read
+on threads of their own, and what is not read within its time is named (:attr:`Found.unread`).
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from rankwatch.contract import env
 from rankwatch.contract.diagnosis import RankProcess
@@ -25,6 +31,9 @@ from rankwatch.contract.files import read_file
 from rankwatch.contract.text import decoded, one_line
 from rankwatch_launcher import procfs, tcp
 from rankwatch_launcher.diagnose import memory
+from rankwatch_launcher.stacks.capture import run_all
+
+T = TypeVar("T")
 
 LAUNCHERS: Final = {
     "torchrun": "torchrun", "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
@@ -38,12 +47,21 @@ LAUNCHERS: Final = {
 MULTIPROCESSING: Final = "multiprocessing"
 """A Python process that has started several ranks."""
 TORCH: Final = "libtorch"
+PYTHON: Final = "libpython"
 DATA_WORKER: Final = "pt_data_worker"
 """What a worker of torch's data loader calls itself, also one of a training of a single process."""
 NODE: Final = os.uname().nodename
 COLLECTOR: Final = "rankwatch_launcher.diagnose"
 COMMAND: Final = " diagnose"
 DEVICES: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+READ_SECONDS: Final = 6.0
+"""For the environments and command lines of all processes, and again for what some have changed of theirs since."""
+STUCK_SECONDS: Final = 2.0
+"""After which nothing more is awaited if no process was read meanwhile."""
+READERS: Final = 16
+"""Threads that read at a time, shared by the users."""
+DEEPEST: Final = 64
+"""Processes above one that are looked at: those that a launcher starts have some ten."""
 MAX_COMMAND: Final = 2048
 MAX_ENVIRONMENT: Final = 1 << 20
 MAX_NAME: Final = 1000
@@ -91,6 +109,22 @@ class Found:
     ranks: tuple[Rank, ...] = ()
     unreadable: tuple[int, ...] = ()
     """Python processes whose environment this user may not read."""
+    unread: tuple[int, ...] = ()
+    """Processes that could not be read within the time."""
+
+
+class _Memory(NamedTuple):
+    """What a process has in its memory since its start."""
+
+    command: str
+    environment: Mapping[str, str] | None
+    """None: this user may not read it."""
+    torch: bool
+    python: bool
+    """It has loaded torch, and it is Python."""
+
+
+_UNREAD: Final = _Memory("", {}, torch=False, python=False)
 
 
 @dataclass
@@ -101,6 +135,8 @@ class _Processes:
     parents: dict[int, int] = field(default_factory=dict)
     started: dict[int, int] = field(default_factory=dict)
     children: dict[int, list[int]] = field(default_factory=dict)
+    memory: dict[int, _Memory] = field(default_factory=dict)
+    unread: set[int] = field(default_factory=set)
 
     @classmethod
     def read(cls, proc: Path) -> _Processes:
@@ -111,10 +147,40 @@ class _Processes:
                 made.parents[int(name)], made.started[int(name)] = int(fields[_PPID]), int(fields[_STARTED])
         for child in sorted(made.parents, key=lambda pid: (made.started[pid], pid)):
             made.children.setdefault(made.parents[child], []).append(child)
+        made.memory = made.read_each(made.parents, made._memory)
         return made
 
+    def read_each(self, pids: Iterable[int], read: Callable[[int], T]) -> dict[int, T]:
+        """What ``read`` returns of each process within :data:`READ_SECONDS`; one that is not read is in ``unread``."""
+        waiting: dict[int, deque[int]] = {}
+        for pid in pids:
+            if pid not in self.unread:
+                waiting.setdefault(self.user(pid), deque()).append(pid)
+        asked = {pid for own in waiting.values() for pid in own}
+        found: dict[int, T] = {}
+
+        def take(own: deque[int], until: float) -> None:
+            while time.monotonic() < until:
+                try:
+                    pid = own.popleft()
+                except IndexError:
+                    return
+                found[pid] = read(pid)
+
+        last, before = time.monotonic() + READ_SECONDS, -1
+        while (left := [own for own in waiting.values() if own]) and len(found) > before:
+            before, until = len(found), min(last, time.monotonic() + STUCK_SECONDS)
+            threads = max(1, READERS // len(left))
+            run_all(until, list(enumerate(partial(take, own, until) for own in left for _ in range(threads))))
+        taken = dict(found)  # a thread that was stuck may go on
+        self.unread |= asked - taken.keys()
+        return taken
+
     def above(self, pid: int) -> Iterator[int]:
-        """Its parent, and the parents of that, the nearest first."""
+        """Its parent, and the parents of that, the nearest first, at most :data:`DEEPEST`."""
+        return islice(self._all_above(pid), DEEPEST)
+
+    def _all_above(self, pid: int) -> Iterator[int]:
         seen = {pid}
         while (pid := self.parents.get(pid, 0)) > 0 and pid not in seen:
             seen.add(pid)
@@ -127,24 +193,23 @@ class _Processes:
             found.extend(self.children.get(each, ()))
         return found
 
-    def command(self, pid: int) -> str:
-        return procfs.text(self.proc / str(pid) / "cmdline", MAX_COMMAND).replace("\0", " ").strip()
+    def of(self, pid: int) -> _Memory:
+        return self.memory.get(pid, _UNREAD)
 
-    def is_python(self, pid: int) -> bool:
+    def _memory(self, pid: int) -> _Memory:
+        command = procfs.text(self.proc / str(pid) / "cmdline", MAX_COMMAND).replace("\0", " ").strip()
+        libraries = procfs.maps_libraries(pid, (TORCH, PYTHON), self.proc)
         try:
             program = os.readlink(self.proc / str(pid) / "exe").rpartition("/")[2]
         except OSError:
-            program = self.command(pid).partition(" ")[0].rpartition("/")[2]
-        return program.startswith(("python", "pypy", "pt_main")) or procfs.maps_library(pid, "libpython", self.proc)
-
-    def has_torch(self, pid: int) -> bool:
-        return procfs.maps_library(pid, TORCH, self.proc)
+            program = command.partition(" ")[0].rpartition("/")[2]
+        python = program.startswith(("python", "pypy", "pt_main")) or PYTHON in libraries
+        return _Memory(command, self._environment(pid), TORCH in libraries, python)
 
     def loads_data(self, pid: int) -> bool:
         return procfs.text(self.proc / str(pid) / "comm").strip() == DATA_WORKER
 
-    def environment(self, pid: int) -> dict[str, str] | None:
-        """None: this user may not read it."""
+    def _environment(self, pid: int) -> dict[str, str] | None:
         try:
             with (self.proc / str(pid) / "environ").open("rb") as file:
                 text = file.read(MAX_ENVIRONMENT).decode(errors="replace")
@@ -164,7 +229,7 @@ class _Processes:
     def launcher_of(self, pid: int) -> tuple[str, int]:
         """What started a process, and its number; empty: unknown."""
         for each in self.above(pid):
-            if name := launcher_named(self.command(each)):
+            if name := launcher_named(self.of(each).command):
                 return name, each
         return "", 0
 
@@ -176,6 +241,7 @@ class _Processes:
         return max(0.0, round(up - self.started.get(pid, 0) / _TICK, 2))
 
 
+@lru_cache(maxsize=4096)
 def launcher_named(command: str) -> str:
     """The launcher that a command line starts; empty: none."""
     first, *more = command.split() or [""]
@@ -198,17 +264,18 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
     """
     processes = _Processes.read(proc)
     own = os.getpid() if own is None else own
-    ours = {own, *(each for each in processes.above(own) if COMMAND in processes.command(each))}
+    ours = {own, *(each for each in processes.above(own) if COMMAND in processes.of(each).command)}
     stated: dict[int, Rank] = {}
     unreadable: list[int] = []
     for pid in processes.parents:
         if pid in ours and pid not in pids:
             continue
-        variables = processes.environment(pid)
-        if variables is None:
-            if processes.is_python(pid):
-                unreadable.append(pid)
-        elif (rank := _stated(pid, variables)) is not None and processes.is_python(pid):
+        own_memory = processes.of(pid)
+        if not own_memory.python:
+            continue
+        if own_memory.environment is None:
+            unreadable.append(pid)
+        elif (rank := _stated(pid, own_memory.environment)) is not None:
             stated[pid] = rank
     now = _with_torch(processes, ours, {pid for pid, rank in stated.items() if rank.stated_by == 0})
     for pid, variables in now.items():
@@ -222,12 +289,13 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
     found = []
     parents = Counter(processes.parents[each.pid] for each in chosen)
     for each in sorted(chosen, key=lambda one: (one.job, one.rank, one.pid)):
-        if COLLECTOR in processes.command(each.pid):
+        at_start = processes.of(each.pid)
+        if COLLECTOR in at_start.command:
             continue
-        variables = now.get(each.pid) or processes.environment(each.pid) or {}
+        variables = now.get(each.pid) or at_start.environment or {}
         launcher, launcher_pid = processes.launcher_of(each.pid)
         parent = processes.parents[each.pid]
-        if not launcher and parents[parent] > 1 and processes.is_python(parent):
+        if not launcher and parents[parent] > 1 and processes.of(parent).python:
             launcher, launcher_pid = MULTIPROCESSING, parent
         known = replace(
             each,
@@ -235,27 +303,27 @@ def ranks(pids: Collection[int] = (), *, proc: Path = procfs.PROC, own: int | No
             launcher=launcher,
             launcher_pid=launcher_pid,
             parent=parent,
-            torch=processes.has_torch(each.pid),
+            torch=at_start.torch,
             user=processes.user(each.pid),
             slurm_job=variables.get("SLURM_JOB_ID", "")[:MAX_NAME],
             devices={name: variables[name] for name in DEVICES if name in variables},
         )
         if known.user >= 0 or (proc / str(each.pid)).exists():  # it has not ended meanwhile
             found.append(known)
-    return Found(tuple(_in_turn(_once(found))), tuple(sorted(unreadable)))
+    return Found(tuple(_in_turn(_once(found))), tuple(sorted(unreadable)), tuple(sorted(processes.unread)))
 
 
-def _with_torch(processes: _Processes, ours: Collection[int], numbered: Set[int]) -> dict[int, dict[str, str]]:
+def _with_torch(processes: _Processes, ours: Collection[int], numbered: Set[int]) -> Mapping[int, Mapping[str, str]]:
     """Python processes with torch that torch's variables have not numbered from their start, and their environment now.
 
     What Slurm or MPI has numbered is among them: it may have started the ranks, or be one with another number.
     """
-    return {
-        pid: memory.environment(pid, processes.proc)
-        for pid in processes.parents
-        if pid not in ours and numbered.isdisjoint((pid, *processes.above(pid)))
-        and processes.has_torch(pid) and processes.is_python(pid)
-    }  # fmt: skip
+    pids = (
+        pid
+        for pid, known in processes.memory.items()
+        if known.torch and known.python and pid not in ours and numbered.isdisjoint((pid, *processes.above(pid)))
+    )
+    return processes.read_each(pids, lambda pid: memory.environment(pid, processes.proc))
 
 
 def _in_turn(ranks: Iterable[Rank]) -> list[Rank]:
@@ -348,19 +416,26 @@ def job_of(variables: Mapping[str, str]) -> str:
 
 def _topmost(stated: Mapping[int, Rank], processes: _Processes) -> list[Rank]:
     """The process of each rank: neither what it has started, nor the launcher that was given the same variables."""
-    found = []
     starters = {pid for pid, rank in stated.items() if _starts_it(pid, rank, stated, processes)}
+    above = {pid: [each for each in processes.above(pid) if each in stated] for pid in stated}
+    first_below, local_below = dict[int, int](), set[int]()
     for pid, rank in stated.items():
-        if pid in starters:
-            continue
-        above = [stated[each] for each in processes.above(pid) if each in stated.keys() - starters]
-        if any((each.job, each.rank, each.local_rank) == (rank.job, rank.rank, rank.local_rank) for each in above):
-            continue
-        below = [stated[each] for each in processes.below(pid) if each in stated]
+        for each in above[pid]:
+            first_below[each] = min(rank.stated_by, first_below.get(each, rank.stated_by))
+        if rank.local_rank >= 0:
+            local_below.update(above[pid])
+    found = []
+    for pid, rank in stated.items():
+        outer = (stated[each] for each in above[pid] if each not in starters)
+        own = (rank.job, rank.rank, rank.local_rank)
         local = rank.stated_by == 0 and rank.local_rank >= 0
-        if any(each.stated_by < rank.stated_by or (each.local_rank >= 0 and not local) for each in below):
-            continue
-        found.append(rank)
+        if not (
+            pid in starters
+            or any((each.job, each.rank, each.local_rank) == own for each in outer)
+            or first_below.get(pid, rank.stated_by) < rank.stated_by
+            or (pid in local_below and not local)
+        ):
+            found.append(rank)
     return found
 
 
@@ -375,17 +450,18 @@ def _starts_it(pid: int, rank: Rank, stated: Mapping[int, Rank], processes: _Pro
     return numbers.count(rank.rank) == 1 < len(numbers)
 
 
-def _siblings(processes: _Processes, torch: Collection[int], known: Set[int]) -> list[Rank]:
+def _siblings(processes: _Processes, torch: Set[int], known: Set[int]) -> list[Rank]:
     """Ranks of which nothing is stated, numbered in the order of their start.
 
     Of siblings below siblings those that are connected with each other, else the outer ones: ranks have child processes
     of their own, and one process may have started several jobs.
     """
-    torch = {pid for pid in torch if known.isdisjoint((pid, *processes.above(pid), *processes.below(pid)))}
+    with_known_below = {each for pid in known for each in processes.above(pid)}
+    torch = {pid for pid in torch - with_known_below if known.isdisjoint((pid, *processes.above(pid)))}
     families: list[tuple[int, list[int]]] = []
     for parent in sorted(processes.children, key=lambda pid: sum(1 for _ in processes.above(pid))):
         several = [pid for pid in processes.children[parent] if pid in torch and not processes.loads_data(pid)]
-        if len(several) > 1 and (parent in torch or launcher_named(processes.command(parent))):
+        if len(several) > 1 and (parent in torch or launcher_named(processes.of(parent).command)):
             families.append((parent, several))
     found, taken = list[Rank](), set[int]()
     if len(families) > 1:

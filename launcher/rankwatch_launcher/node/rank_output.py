@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final
 
+from rankwatch.contract.files import opened
 from rankwatch.contract.rank_output import (
     LEAST_BYTES,
     MOST_BYTES,
@@ -122,16 +123,10 @@ def read_part(log: Log, after: int | None, most: int, *, whole: bool) -> LogPart
     Raises:
         OSError: the file cannot be read, or is none.
     """
-    descriptor = os.open(log.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise FileNotFoundError(log.path)
-        first, size = max(log.first, log.base), log.base + found.st_size
+    with opened(Path(log.path), follow=False) as file:
+        first, size = max(log.first, log.base), log.base + os.fstat(file.fileno()).st_size
         begin = max(first, size - most) if after is None else min(max(first, after), size)
-        data = os.pread(descriptor, min(most, size - begin), begin - log.base)
-    finally:
-        os.close(descriptor)
+        data = os.pread(file.fileno(), min(most, size - begin), begin - log.base)
     if after is None and begin > first and b"\n" in data:  # the first line is not whole
         skipped = data.index(b"\n") + 1
         begin, data = begin + skipped, data[skipped:]

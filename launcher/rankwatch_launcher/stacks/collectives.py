@@ -27,6 +27,9 @@ MAX_GROUPS: Final = 64
 """Process groups reported per rank: those with the newest collectives."""
 MAX_MEMBERS: Final = 64
 """Ranks reported per group; of a larger group none are, since a partial list would be taken as complete."""
+MAX_TENSORS: Final = 1024
+MAX_DIMENSIONS: Final = 64
+"""Of a call whose size is reported; torch's tensors have no more dimensions."""
 MAX_TEXT: Final = 100
 CALLS_BEFORE: Final = 4
 """Completed collectives reported per group, for ranks that wait in one that others have left."""
@@ -165,10 +168,18 @@ def _call(entry: dict[str, Any]) -> str:
     """Operation and size: ``all_reduce of 4 Float``."""
     operation = _operation(entry)
     sizes = entry.get("input_sizes")
-    if operation not in SAME_SIZE or not sizes:
+    if operation not in SAME_SIZE or not sizes or not _are_sizes(sizes):
         return operation
     types = entry.get("input_dtypes") or ("values",)
     return f"{operation} of {sum(map(math.prod, sizes))} {types[0]}"[:MAX_TEXT]
+
+
+def _are_sizes(tensors: Any) -> bool:
+    """Whether these can be sizes of tensors: products of other numbers take hours, of text all memory."""
+    return len(tensors) <= MAX_TENSORS and all(
+        len(each) <= MAX_DIMENSIONS and all(type(size) is int and 0 <= size < 1 << 63 for size in each)
+        for each in tensors
+    )
 
 
 def _operation(entry: dict[str, Any]) -> str:

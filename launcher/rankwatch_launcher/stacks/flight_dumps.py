@@ -11,12 +11,12 @@ import itertools
 import os
 import pickle
 import resource
-import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Final, Never
 
+from rankwatch.contract.files import opened
 from rankwatch.contract.messages import Collective
 from rankwatch_launcher.stacks import collectives
 
@@ -26,6 +26,10 @@ MOST_MEMORY: Final = 1 << 30
 """Bytes for all dumps of a node at a time; the largest that torch writes takes a tenth."""
 MOST_VALUES: Final = 1 << 23
 """Values in a dump; the largest of torch has 2,000 calls with 100 frames each."""
+MOST_BITS: Final = 64
+"""Of a whole number."""
+LONG_TEXT: Final = 64
+"""Characters that count as one more value: a text may be there as often as a list."""
 DEEPEST: Final = 32
 """Values within each other; torch has six."""
 
@@ -42,9 +46,9 @@ def of_rank(prefix: str, home: str, rank: int, uid: int, age: float) -> tuple[Co
     for each in (prefix,) if prefix else DEFAULTS:
         path = Path(f"{each.format(home=home) if not prefix else each}{rank}")
         try:
-            with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            with opened(path, uid) as file:
                 about = os.fstat(file.fileno())
-                if about.st_uid != uid or not stat.S_ISREG(about.st_mode) or about.st_mtime < time.time() - age:
+                if about.st_uid != uid or about.st_mtime < time.time() - age:
                     continue
                 return collectives.from_flight_recorder(plain(file.read(collectives.MAX_BYTES)))
         except (OSError, ValueError, MemoryError):
@@ -69,7 +73,8 @@ def plain(data: bytes) -> Any:
     """What a pickle of plain data stands for.
 
     Raises:
-        ValueError: it is none, names a class or function, or stands for more than :data:`MOST_VALUES` values.
+        ValueError: it is none, names a class or function, has larger numbers than torch, or stands for more than
+            :data:`MOST_VALUES` values.
     """
     try:
         found = _Plain(io.BytesIO(data)).load()
@@ -85,7 +90,8 @@ def _count(value: object, known: dict[int, int], depth: int) -> int:
     80 bytes are lists within lists twice each, whose text fills all memory.
     """
     if not isinstance(value, dict | list | tuple):
-        return 1
+        _check_number(value)
+        return 1 + len(value) // LONG_TEXT if isinstance(value, str | bytes) else 1
     if id(value) not in known and depth <= DEEPEST:
         known[id(value)] = MOST_VALUES  # where it is within itself
         parts = itertools.chain(value, value.values()) if isinstance(value, dict) else value
@@ -95,8 +101,16 @@ def _count(value: object, known: dict[int, int], depth: int) -> int:
     return known[id(value)]
 
 
-def _refuse(_: object) -> Never:
-    raise pickle.UnpicklingError("a set is no plain data")
+def _check_number(value: object) -> None:
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise pickle.UnpicklingError(f"a number has more than {MOST_BITS} bits")
+
+
+def _refusal(what: str) -> Callable[[object], Never]:
+    def refuse(_: object) -> Never:
+        raise pickle.UnpicklingError(f"{what} is no plain data")
+
+    return refuse
 
 
 _BUILT_IN: Final[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.dispatch)
@@ -105,7 +119,8 @@ _BUILT_IN: Final[dict[int, Callable[[Any], None]]] = dict(pickle._Unpickler.disp
 class _Plain(pickle._Unpickler):  # that in C does not tell of a key before it takes its hash
     """Reads dicts, lists and tuples.
 
-    Keys are text or numbers: 80 bytes are a key of tuples whose hash takes hours, with the interpreter's lock held.
+    Keys are text or small numbers: 80 bytes are a key of tuples whose hash takes hours, with the interpreter's lock
+    held, and a million large numbers can have one hash. So can the places of the memo where text gives them.
     """
 
     stack: list[object]
@@ -120,11 +135,14 @@ class _Plain(pickle._Unpickler):  # that in C does not tell of a key before it t
         keys = self.stack[-2:-1] if opcode == pickle.SETITEM else self.stack[::2]
         if not all(isinstance(key, str | bytes | int | float) for key in keys):
             raise pickle.UnpicklingError("a key is neither text nor a number")
+        for key in keys:
+            _check_number(key)
         _BUILT_IN[opcode[0]](self)
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
         **_BUILT_IN,
-        **dict.fromkeys((pickle.EMPTY_SET[0], pickle.FROZENSET[0], pickle.ADDITEMS[0]), _refuse),
+        **dict.fromkeys((pickle.EMPTY_SET[0], pickle.FROZENSET[0], pickle.ADDITEMS[0]), _refusal("a set")),
+        pickle.PUT[0]: _refusal("a memo in text"),
         pickle.SETITEM[0]: lambda self: self._keyed(pickle.SETITEM),
         pickle.SETITEMS[0]: lambda self: self._keyed(pickle.SETITEMS),
         pickle.DICT[0]: lambda self: self._keyed(pickle.DICT),

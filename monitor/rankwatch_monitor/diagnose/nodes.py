@@ -21,11 +21,13 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from rankwatch.contract import interpreter
 from rankwatch.contract.diagnosis import NodeReport
-from rankwatch.contract.interpreter import own_python
+from rankwatch.contract.files import opened
+from rankwatch.contract.interpreter import isolated_python, own_python
 from rankwatch.contract.messages import Frame, read
 from rankwatch.contract.text import decoded, one_line
 
@@ -164,7 +166,7 @@ def from_files(names: Sequence[str]) -> Answers:
 
 def _opened(name: str) -> BinaryIO:
     """A file, or a pipe that somebody has opened for writing, as ``<(ssh ...)`` is and a planted one is not."""
-    file = os.fdopen(os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
+    file = opened(Path(name), pipe=True)
     os.set_blocking(file.fileno(), True)
     return file
 
@@ -181,7 +183,7 @@ def _remote(
         installed: what the command is called there if it is installed; None: this Python at the same path runs it.
     """
     if remote is None and interpreter.archive is not None:
-        return [python or own_python()[0], "-c", RECEIVE, *COLLECTOR, "--report", "-", *flags], True
+        return isolated_python(RECEIVE, *COLLECTOR, "--report", "-", *flags, python=python), True
     if (remote := remote or installed) is None:
         return [*own_python(*COLLECTOR), "--report", "-", *flags], False
     return [*shlex.split(remote), "--report", "-", *flags], False

@@ -306,6 +306,8 @@ def obstacle(found: Obstacle) -> str:
                 "Not seen: XIDs from before the first look, since the kernel's log is for root "
                 "(docker: --device /dev/kmsg --cap-add SYSLOG)."
             )
+        case Hindrance.NOT_READ:
+            return f"Not looked at: the memory{of}, which could not be read in time; they may be ranks."
         case Hindrance.NO_NATIVE_FRAMES:
             return f"Not seen: native frames{of}: stopped, or not read within the time they may be stopped for it."
         case _:

@@ -3,17 +3,19 @@
 ``POST /session`` answers a token with a cookie (``HttpOnly``, ``SameSite=Strict``, ``Secure`` under TLS), and
 ``DELETE`` ends the session. There are :data:`MOST` at most, each :data:`LIFETIME` long. The database has their hashes,
 so that they survive a restart with the same tokens. ``POST /session/codes`` makes a code that opens one session in
-place of a token, so that an address can open the page without containing a token: ``GET /session?code=CODE``.
+place of a token, so that an address can open the page without containing a token: ``GET /session?code=CODE``. A
+session from the code of another one lasts no longer than that, and ends with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Annotated, Any, Final
 
@@ -23,7 +25,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from rankwatch_monitor.core.views import responses
-from rankwatch_monitor.http.auth import UNGUARDED, Grant, Scope, TokenSource, grant_of
+from rankwatch_monitor.http.auth import UNGUARDED, Bearer, Grant, Scope, TokenSource, grant_of
 from rankwatch_monitor.ingest.limits import Counters
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.repository import Repository
@@ -49,9 +51,13 @@ OLD_CODE: Final = "the code is wrong, was used or has expired: run 'rankwatch op
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class Session:
+    """A session, or what one begins from: a token, by whose grant it is made, or another session."""
+
     grant: Grant
-    ends: float
+    ends: float = math.inf
+    family: str = field(default_factory=lambda: secrets.token_hex(16))
+    """Of those that began from one token, which are ended together."""
 
 
 class Sessions:
@@ -68,8 +74,8 @@ class Sessions:
         """``repository``: where they are kept over a restart; ``monitor``: its name among several that share it."""
         self._clock, self._most = clock, most
         self._repository, self._monitor = repository, monitor
-        self._open: dict[str, _Session] = {}  # the oldest first
-        self._codes: dict[str, _Session] = {}
+        self._open: dict[str, Session] = {}  # the oldest first
+        self._codes: dict[str, tuple[Session, float]] = {}  # until when each can be used
         self._salt, self._tokens = secrets.token_hex(16), ""
 
     @property
@@ -106,67 +112,77 @@ class Sessions:
             known = row["name"] in _CONFIGURED or stands(row["name"], row["ends"] - LIFETIME)
             if known and row["ends"] > self._clock() and (row["salt"], row["tokens"]) == (self._salt, self._tokens):
                 grant = Grant(frozenset(map(Scope, row["scopes"])), row["name"], tuple(row["jobs"]))
-                self._open[row["digest"]] = _Session(grant, row["ends"])
+                self._open[row["digest"]] = Session(grant, row["ends"], row["family"])
             else:
                 self._forget(row["digest"])
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, grant: Grant) -> str:
-        """Open a session; return its secret."""
+    def begin(self, origin: Session) -> str:
+        """Open a session that ends with ``origin`` at the latest; return its secret."""
         now = self._clock()
         self._drop([key for key, each in self._open.items() if each.ends <= now])
         self._drop(list(self._open)[: max(0, len(self._open) - self._most + 1)])
         secret = secrets.token_urlsafe(32)
-        key, ends = _key(secret), now + LIFETIME
-        self._open[key] = _Session(grant, ends)
+        key, grant, ends = _key(secret), origin.grant, min(now + LIFETIME, origin.ends)
+        self._open[key] = replace(origin, ends=ends)
         if self._repository is not None and self._tokens:
             row = {"digest": key, "monitor": self._monitor, "name": grant.name, "ends": ends}
             row |= {
                 "scopes": sorted(grant.scopes),
                 "jobs": list(grant.jobs),
+                "family": origin.family,
                 "salt": self._salt,
                 "tokens": self._tokens,
             }
             self._repository.save(schema.sessions, row)
         return secret
 
-    def issue_code(self, grant: Grant) -> str:
-        """Make a code that opens one session."""
+    def issue_code(self, origin: Session) -> str:
+        """Make a code that opens one session as from ``origin``."""
         now = self._clock()
-        self._codes = {key: each for key, each in self._codes.items() if each.ends > now}
+        self._codes = {key: (each, ends) for key, (each, ends) in self._codes.items() if ends > now}
         while len(self._codes) >= MOST_CODES:
             del self._codes[next(iter(self._codes))]
         code = secrets.token_urlsafe(32)
-        self._codes[_key(code)] = _Session(grant, now + CODE_LIFETIME)
+        self._codes[_key(code)] = origin, min(now + CODE_LIFETIME, origin.ends)
         return code
 
-    def take_code(self, code: str) -> Grant | None:
-        """What a code allows, once; None for one that is unknown, used or expired."""
-        found = self._codes.pop(_key(code), None)
-        return found.grant if found is not None and found.ends > self._clock() else None
+    def take_code(self, code: str) -> Session | None:
+        """What a session begins from by a code, once; None for one that is unknown, used or expired."""
+        origin, ends = self._codes.pop(_key(code), (None, 0.0))
+        return origin if ends > self._clock() else None
+
+    def named_in(self, cookies: str) -> Session | None:
+        """The session named in a ``Cookie`` header; None if it names none that is open."""
+        session = self._open.get(_key(self._secret_in(cookies)))
+        return session if session is not None and session.ends > self._clock() else None
 
     def grant_in(self, cookies: str) -> Grant | None:
-        """What the session named in a ``Cookie`` header allows; None if it names none that is open."""
-        session = self._open.get(_key(self._secret_in(cookies)))
-        return session.grant if session is not None and session.ends > self._clock() else None
+        """What that session allows."""
+        session = self.named_in(cookies)
+        return session.grant if session is not None else None
 
     def end(self, cookies: str) -> None:
-        """End the session named in a ``Cookie`` header."""
-        self._drop([_key(self._secret_in(cookies))])
+        """End the session named in a ``Cookie`` header, with its family."""
+        if (named := self.named_in(cookies)) is not None:
+            self._end(lambda each: each.family == named.family)
 
     def supersede(self, cookies: str) -> None:
         """End the session named in a ``Cookie`` header soon: requests that are under way still have its cookie."""
         key = _key(self._secret_in(cookies))
         if (old := self._open.get(key)) is not None:
-            self._open[key] = _Session(old.grant, min(old.ends, self._clock() + GRACE))
+            self._open[key] = replace(old, ends=min(old.ends, self._clock() + GRACE))
             self._forget(key)
 
     def end_of(self, name: str) -> None:
         """End all sessions of a token, which was revoked."""
-        self._drop([key for key, each in self._open.items() if each.grant.name == name])
-        self._codes = {key: each for key, each in self._codes.items() if each.grant.name != name}
+        self._end(lambda each: each.grant.name == name)
+
+    def _end(self, which: Callable[[Session], bool]) -> None:
+        self._drop([key for key, each in self._open.items() if which(each)])
+        self._codes = {key: code for key, code in self._codes.items() if not which(code[0])}
 
     def _drop(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -201,11 +217,11 @@ def session_routes(routes: APIRouter, tokens: TokenSource, sessions: Sessions, c
     """``POST``, ``GET`` and ``DELETE /session``."""
     routes.tags = ["session"]
 
-    def begin(grant: Grant, request: Request, response: Response) -> None:
+    def begin(origin: Session, request: Request, response: Response) -> None:
         sessions.supersede(request.headers.get("cookie", ""))
         response.set_cookie(
             sessions.cookie,
-            sessions.begin(grant),
+            sessions.begin(origin),
             max_age=LIFETIME,
             httponly=True,
             samesite="strict",
@@ -217,12 +233,16 @@ def session_routes(routes: APIRouter, tokens: TokenSource, sessions: Sessions, c
     async def log_in(login: Login, request: Request, response: Response) -> responses.Allowed:
         if not tokens.any:
             return _described(UNGUARDED)
-        grant = sessions.take_code(login.code) if login.code else tokens.grant_for(login.token)
-        if grant is None:
+        if login.code:
+            origin = sessions.take_code(login.code)
+        else:
+            grant = tokens.grant_for(login.token)
+            origin = Session(grant) if grant is not None else None
+        if origin is None:
             counters.reject("unauthorized")
             raise HTTPException(401, OLD_CODE if login.code else "the token is wrong", NO_TOKEN)
-        begin(grant, request, response)
-        return _described(grant)
+        begin(origin, request, response)
+        return _described(origin.grant)
 
     @routes.get(
         "/session",
@@ -234,10 +254,10 @@ def session_routes(routes: APIRouter, tokens: TokenSource, sessions: Sessions, c
         # Relative, since the monitor may be below a path of a proxy.
         response = Response(status_code=303, headers={"Location": "../../", "Referrer-Policy": "no-referrer"})
         if tokens.any:
-            if (grant := sessions.take_code(code)) is None:
+            if (origin := sessions.take_code(code)) is None:
                 counters.reject("unauthorized")
                 raise HTTPException(401, OLD_CODE, NO_TOKEN)
-            begin(grant, request, response)
+            begin(origin, request, response)
         return response
 
     # Without a response_model, fastapi before 0.120 takes the annotation None for a body, which a 204 must not have.
@@ -259,7 +279,9 @@ def code_routes(routes: APIRouter, sessions: Sessions) -> None:
     @routes.post("/session/codes", summary="A code that opens one session within a minute")
     async def make_code(request: Request, response: Response) -> dict[str, Any]:
         response.headers["Cache-Control"] = "no-store"
-        return {"code": sessions.issue_code(grant_of(request)), "seconds": CODE_LIFETIME}
+        bearer: Bearer = request.state.bearer
+        session = None if bearer.token else sessions.named_in(request.headers.get("cookie", ""))
+        return {"code": sessions.issue_code(session or Session(grant_of(request))), "seconds": CODE_LIFETIME}
 
 
 def _described(grant: Grant) -> responses.Allowed:

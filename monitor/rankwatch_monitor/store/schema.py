@@ -119,6 +119,7 @@ sessions: Final = Table(
     Column("scopes", JSON, nullable=False),
     Column("jobs", JSON, nullable=False),
     Column("ends", Float, nullable=False),
+    Column("family", String, nullable=False),
     Column("salt", String, nullable=False),
     Column("tokens", String, nullable=False),
 )

@@ -31,6 +31,8 @@ class Hindrance(StrEnum):
     """There is a driver of NVIDIA, and NVML reads nothing."""
     NO_KERNEL_LOG = "no_kernel_log"
     """The kernel's log may not be read, so that XIDs from before the first look are not known."""
+    NOT_READ = "not_read"
+    """What these processes have in their memory could not be read in time: whether they are ranks is not known."""
     NO_NATIVE_FRAMES = "no_native_frames"
     """They were asked for, and these processes do not run, or could not be read within the time they may be stopped."""
 

@@ -17,6 +17,7 @@ from typing import BinaryIO, Final
 LARGEST: Final = 1 << 20
 """Bytes of a file that is read whole."""
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
 def find_program(name: str) -> str | None:
@@ -49,21 +50,41 @@ def replace_file(path: Path, content: str | Iterable[str], *, sync: bool = False
         raise
 
 
-def opened(path: Path, owner: int | None = None) -> BinaryIO:
+def opened(path: Path, owner: int | None = None, *, follow: bool = True, pipe: bool = False) -> BinaryIO:
     """A file that another user has named or made, opened to be read: a regular one.
 
-    A pipe would be waited for for ever. With ``owner``, the user who named it and may be unable to read it, it is that
-    user's, unless that is who reads it.
+    What is none is not even opened: that starts a watchdog, and lets the writer of a pipe go on.
+
+    Args:
+        path: the file.
+        owner: the user who named it and may be unable to read it: it is that user's, unless that is who reads it.
+        follow: it may be a link.
+        pipe: it may be a pipe of this user.
 
     Raises:
         OSError: it cannot be read, or is no such file.
     """
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
-    about = os.fstat(file.fileno())
-    if stat.S_ISREG(about.st_mode) and owner in (None, os.geteuid(), about.st_uid):
-        return file
-    file.close()
-    raise OSError(errno.EINVAL, "it is no regular file, or another user's", str(path))
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+    try:
+        about = os.fstat(place)
+        if not _is_wanted(about, owner, pipe=pipe):
+            raise OSError(errno.EINVAL, "it is no regular file, or another user's", str(path))
+        try:
+            return os.fdopen(os.open(f"/proc/self/fd/{place}", _READ), "rb")
+        except FileNotFoundError:  # there is no /proc
+            file = os.fdopen(os.open(path, _READ | (0 if follow else os.O_NOFOLLOW)), "rb")
+            if os.path.samestat(about, os.fstat(file.fileno())):
+                return file
+            file.close()
+            raise
+    finally:
+        os.close(place)
+
+
+def _is_wanted(about: os.stat_result, owner: int | None, *, pipe: bool) -> bool:
+    if pipe and stat.S_ISFIFO(about.st_mode):
+        return about.st_uid == os.geteuid()
+    return stat.S_ISREG(about.st_mode) and owner in (None, os.geteuid(), about.st_uid)
 
 
 def read_file(path: Path, most: int = LARGEST, *, errors: str = "strict", owner: int | None = None) -> str:
@@ -86,9 +107,9 @@ def read_private(path: Path) -> bytes:
     Raises:
         OSError: it cannot be read, or is no such file.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+    with opened(path, follow=False) as file:
         found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise PermissionError(f"{path} is not private")
         return file.read()
 

@@ -15,3 +15,11 @@ def own_python(*arguments: str) -> list[str]:
     give it the package to run.
     """
     return [sys.executable, "-P", *([archive] if archive else []), *arguments]
+
+
+def isolated_python(code: str, *arguments: str, python: str | None = None) -> list[str]:
+    """``python``, else this one, that runs ``code``, which imports nothing but the standard library.
+
+    Pythons before 3.11 have -I but not -P: so what ``code`` starts can say that they are too old.
+    """
+    return [python or sys.executable, "-I", "-c", code, *arguments]

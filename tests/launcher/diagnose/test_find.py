@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rankwatch.contract.diagnosis import SeenRank
+from rankwatch.contract.diagnosis import Hindrance, Obstacle, SeenRank
 from rankwatch.contract.messages import RankStack
 from rankwatch_launcher.diagnose import collect, find
 from rankwatch_launcher.diagnose.collect import Collector
+from support.opens import never_opened
 
 OWN = 4_000_000
 
@@ -178,7 +180,8 @@ def test_a_process_of_another_user_takes_the_place_of_no_rank(proc: Proc) -> Non
 def test_an_error_file_that_is_none_is_not_waited_for(tmp_path: Path, plant: Callable[[Path], None]) -> None:
     file = tmp_path / "error.json"
     plant(file)
-    assert find.error_of(find.Rank(1, "job", 0, error_file=str(file))) == ""
+    with never_opened(file):
+        assert find.error_of(find.Rank(1, "job", 0, error_file=str(file))) == ""
 
 
 def test_an_error_file_of_another_user_is_not_read(tmp_path: Path) -> None:
@@ -186,6 +189,72 @@ def test_an_error_file_of_another_user_is_not_read(tmp_path: Path) -> None:
     file.write_text('{"message": "ValueError: x"}')
     assert find.error_of(find.Rank(1, "job", 0, error_file=str(file), user=os.geteuid())) == "ValueError: x"
     assert find.error_of(find.Rank(1, "job", 0, error_file=str(file), user=os.geteuid() + 1)) == ""
+
+
+@pytest.fixture
+def stuck(proc: Proc) -> Iterator[Callable[[int, str], None]]:
+    """Makes reading a file of a process never end, as of one that has mapped a file of its own file system there."""
+    made = list[Path]()
+
+    def plant(pid: int, file: str) -> None:
+        made.append(proc.folder / str(pid) / file)
+        made[-1].unlink()
+        os.mkfifo(made[-1])
+
+    yield plant
+    for each in made:
+        os.close(os.open(each, os.O_RDWR | os.O_NONBLOCK))  # lets its reader go on
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("file", "processes"), [("environ", 1), ("cmdline", 1), ("maps", 1), ("environ", 40)])
+def test_who_keeps_its_reader_waiting_keeps_no_other_from_being_found(
+    proc: Proc, stuck: Callable[[int, str], None], file: str, processes: int
+) -> None:
+    others = range(100, 100 + processes)
+    for pid in others:
+        proc.add(pid, 1, env=rank_env(pid - 100, processes + 1), user=1001)
+        stuck(pid, file)
+    for rank in (0, 1):
+        proc.add(200 + rank, 1, env=rank_env(rank))
+    found = find.ranks(proc=proc.folder, own=OWN)
+    assert ({each.pid for each in found.ranks}, found.unread) == ({200, 201}, tuple(others))
+    assert Collector(proc=proc.folder)._obstacles(found, [])[0] == Obstacle(Hindrance.NOT_READ, tuple(others))
+
+
+@pytest.mark.timeout(120)
+def test_who_keeps_the_reader_of_its_present_environment_waiting_does_neither(
+    proc: Proc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in (0, 1):
+        proc.add(20 + rank, 1, now=rank_env(rank))
+    proc.add(30, 1, now=rank_env(0), user=1001)
+    goes_on = threading.Event()
+
+    def environment(pid: int, _: Path) -> dict[str, str]:
+        return proc.now[pid] if pid != 30 or goes_on.wait() else {}
+
+    monkeypatch.setattr(find.memory, "environment", environment)
+    found = find.ranks(proc=proc.folder, own=OWN)
+    goes_on.set()
+    assert ({each.pid for each in found.ranks}, found.unread) == ({20, 21}, (30,))
+
+
+@pytest.mark.timeout(120)
+def test_of_processes_within_each_other_a_few_are_walked_from_each(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    walked, real, nested = 0, find._Processes.above, 1200
+
+    def above(processes: find._Processes, pid: int) -> Iterator[int]:
+        nonlocal walked
+        for each in real(processes, pid):
+            walked += 1
+            yield each
+
+    monkeypatch.setattr(find._Processes, "above", above)
+    for pid in range(10, 10 + nested):
+        proc.add(pid, pid - 1 if pid > 10 else 1, env=rank_env(0))
+    assert set(proc.found()) == {10}
+    assert walked < 5 * 64 * nested
 
 
 def test_a_rank_that_has_not_loaded_torch_yet_is_one(proc: Proc) -> None:

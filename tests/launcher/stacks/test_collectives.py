@@ -183,6 +183,16 @@ def test_calls_around_the_completed_one_are_reported_with_their_sizes() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [[[1 << 63]], [[10**4000] * 2], [[-1]], [[2.0]], [[True]], [["ab", 3]], [[1] * 65], [[1]] * 1025, [[[1], 2]]],
+    ids=["large", "product", "negative", "fraction", "bool", "text", "dimensions", "tensors", "list"],
+)
+def test_what_are_no_sizes_of_tensors_are_not_multiplied(sizes: list[list[Any]]) -> None:
+    (only,) = reduced(entry(1, input_sizes=[[1] * 64] * 1024), entry(2, input_sizes=sizes))
+    assert only.calls == ("all_reduce of 1024 values", "all_reduce")
+
+
 def test_a_ring_that_holds_only_what_is_under_way_still_reports_what_was_completed() -> None:
     assert reduced(entry(58, retired=False), entry(59, retired=False))[0].completed == 57
     assert reduced(entry(1, retired=False))[0].completed == -1

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from rankwatch_launcher.stacks import flight_dumps
+from support.opens import never_opened
 
 ENTRY: dict[str, Any] = {
     "record_id": 4, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": 5, "is_p2p": False,
@@ -62,7 +63,8 @@ def test_what_is_no_plain_data_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("plant", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
 def test_a_dump_that_is_no_file_is_not_waited_for(tmp_path: Path, plant: Callable[[Path], None]) -> None:
     plant(tmp_path / "trace_3")
-    assert flight_dumps.of_rank(str(tmp_path / "trace_"), "", 3, os.geteuid(), 100.0) == ()
+    with never_opened(tmp_path / "trace_3"):
+        assert flight_dumps.of_rank(str(tmp_path / "trace_"), "", 3, os.geteuid(), 100.0) == ()
 
 
 TWICE = b"".join(b"q%ch%c\x86" % (n, n) for n in range(64))
@@ -78,6 +80,11 @@ NESTED = {
         "more than",
     ),
     "a list within itself": (b"\x80\x02]q\x00h\x00a.", "more than"),
+    "a number whose products take hours": (pickle.dumps([[1 << 64]]), "64 bits"),
+    "keys of one hash": (pickle.dumps({n * ((1 << 61) - 1): None for n in range(100)}), "64 bits"),
+    "a key of one hash": (pickle.dumps({1 << 64: None}), "64 bits"),
+    "places in the memo of one hash": (b"(lp%d\n." % ((1 << 61) - 1), "a memo"),
+    "a text that is there a million times": (pickle.dumps([["x" * (1 << 20)] * 1000]), "more than"),
     "lists within each other": (b"\x80\x02" + b"]" * 5000 + b"a" * 4999 + b".", "within each other"),
 }
 

@@ -16,6 +16,7 @@ from monitor.diagnose.scenes import report, stands
 from rankwatch.contract import interpreter
 from rankwatch_monitor.diagnose import command, nodes
 from rankwatch_monitor.diagnose.nodes import NodeError, Place
+from support.opens import never_opened
 from support.waiting import wait_for
 
 TEXT = json.dumps(asdict(report(stands(0), host="n0")))
@@ -100,6 +101,14 @@ def test_a_pipe_is_read_if_somebody_writes_and_not_waited_for_if_not(tmp_path: P
         assert len(nodes.from_files([f"/dev/fd/{reading}"]).reports) == 1
     finally:
         os.close(reading)
+
+
+def test_a_pipe_that_another_user_has_planted_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "report")
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    with never_opened(tmp_path / "report"):
+        assert [name for name, _ in nodes.from_files([str(tmp_path / "report")]).failed] == [str(tmp_path / "report")]
 
 
 def test_names_of_hosts_are_no_options() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.cookies import SimpleCookie
@@ -12,8 +13,9 @@ import pytest
 
 from rankwatch.cli.open_page import open_page
 from rankwatch_monitor.http.auth import Grant, Scope
-from rankwatch_monitor.http.sessions import CODE_LIFETIME, GRACE, LIFETIME, MOST_CODES, Sessions
+from rankwatch_monitor.http.sessions import CODE_LIFETIME, GRACE, LIFETIME, MOST_CODES, Session, Sessions
 from support.monitor_process import Api, RunningMonitor, running_monitor
+from support.waiting import wait_for
 
 CONTROL, READ, INGEST = "control-secret", "read-secret", "ingest-secret"
 READER = Grant(frozenset({Scope.READ}), "read")
@@ -93,14 +95,14 @@ def test_a_monitor_without_tokens_needs_no_session(tmp_path_factory: pytest.Temp
 def test_sessions_end_in_time_and_are_bounded() -> None:
     now = 0.0
     sessions = Sessions(lambda: now, most=3)
-    cookies = [f"other=1; {sessions.cookie}={sessions.begin(READER)}" for _ in range(5)]
+    cookies = [f"other=1; {sessions.cookie}={sessions.begin(Session(READER))}" for _ in range(5)]
     assert len(sessions) == 3
     assert [sessions.grant_in(each) for each in cookies] == [None, None, READER, READER, READER]
     now = LIFETIME - 1.0
     assert sessions.grant_in(cookies[4]) == READER
     now = LIFETIME
     assert sessions.grant_in(cookies[4]) is None
-    sessions.begin(READER)
+    sessions.begin(Session(READER))
     assert len(sessions) == 1
     assert sessions.grant_in(f"{sessions.cookie}=") is None
     assert sessions.grant_in("") is None
@@ -141,7 +143,7 @@ def test_sessions_survive_a_restart_with_the_same_tokens_alone(tmp_path: Path) -
 def test_a_session_that_is_exchanged_goes_on_for_requests_that_are_under_way() -> None:
     now = 0.0
     sessions = Sessions(lambda: now)
-    cookie = f"{sessions.cookie}={sessions.begin(READER)}"
+    cookie = f"{sessions.cookie}={sessions.begin(Session(READER))}"
     sessions.supersede(cookie)
     assert sessions.grant_in(cookie) == READER
     now = GRACE
@@ -150,7 +152,7 @@ def test_a_session_that_is_exchanged_goes_on_for_requests_that_are_under_way() -
 
 def test_the_sessions_of_a_revoked_token_end() -> None:
     sessions = Sessions()
-    cookie = f"{sessions.cookie}={sessions.begin(READER)}"
+    cookie = f"{sessions.cookie}={sessions.begin(Session(READER))}"
     sessions.end_of("other")
     assert sessions.grant_in(cookie) == READER
     sessions.end_of("read")
@@ -186,14 +188,82 @@ def test_a_code_is_no_token_and_only_readers_get_one(guarded: RunningMonitor) ->
 def test_codes_expire_are_bounded_and_end_with_their_token() -> None:
     now = 0.0
     sessions = Sessions(lambda: now)
-    old = sessions.issue_code(READER)
+    old = sessions.issue_code(Session(READER))
     now = CODE_LIFETIME
     assert sessions.take_code(old) is None
-    codes = [sessions.issue_code(READER) for _ in range(MOST_CODES + 1)]
+    codes = [sessions.issue_code(Session(READER)) for _ in range(MOST_CODES + 1)]
     assert sessions.take_code(codes[0]) is None
-    assert sessions.take_code(codes[1]) == READER
+    taken = sessions.take_code(codes[1])
+    assert taken is not None
+    assert taken.grant == READER
     sessions.end_of(READER.name)
     assert sessions.take_code(codes[2]) is None
+
+
+def test_a_session_from_the_code_of_another_one_ends_with_it() -> None:
+    now = 0.0
+    sessions = Sessions(lambda: now)
+    cookie = f"{sessions.cookie}={sessions.begin(Session(READER))}"
+    for _ in range(3):  # each renews the one before as late as it can
+        now += LIFETIME / 4
+        first = sessions.named_in(cookie)
+        assert first is not None
+        second = sessions.take_code(sessions.issue_code(first))
+        assert second is not None
+        sessions.supersede(cookie)
+        cookie = f"{sessions.cookie}={sessions.begin(second)}"
+    now = LIFETIME - 1.0
+    last = sessions.named_in(cookie)
+    assert last is not None
+    code = sessions.issue_code(last)
+    now = LIFETIME
+    assert (sessions.named_in(cookie), sessions.take_code(code)) == (None, None)
+
+
+def code_of(maker: Api, **headers: str) -> str:
+    answer = maker.post(f"{SESSION}/codes", headers={"Origin": str(maker.base_url).rstrip("/"), **headers})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["code"])
+
+
+@contextmanager
+def from_code(monitor: RunningMonitor, maker: Api, **headers: str) -> Iterator[Api]:
+    with Api(monitor.url) as api:
+        assert api.post(SESSION, json={"code": code_of(maker, **headers)}).status_code == 200
+        yield api
+
+
+def test_the_end_of_a_session_ends_its_family_and_the_codes_of_that(guarded: RunningMonitor) -> None:
+    with (
+        logged_in(guarded, READ) as root,
+        logged_in(guarded, READ) as alone,
+        from_code(guarded, root) as made,
+        from_code(guarded, root, Authorization=f"Bearer {READ}") as by_token,
+    ):
+        codes = [code_of(each) for each in (root, made)]
+        assert made.delete(SESSION).status_code == 204
+        assert [each.get("/api/v1/jobs").status_code for each in (root, alone, by_token)] == [401, 200, 200]
+        assert [made.post(SESSION, json={"code": code}).status_code for code in codes] == [401, 401]
+
+
+def test_a_family_of_sessions_ends_after_a_restart_too(tmp_path: Path) -> None:
+    flags, database = ("--token", CONTROL, "--read-token", READ), tmp_path / "kept.db"
+    with (
+        running_monitor(tmp_path / "1", *flags, database=database) as first,
+        logged_in(first, READ) as root,
+        from_code(first, root) as made,
+    ):
+        cookies = [dict(each.cookies) for each in (root, made)]
+        with contextlib.closing(sqlite3.connect(database)) as stored:
+            wait_for(lambda: stored.execute("select count(*) from sessions").fetchone() == (2,), "both are stored")
+    with (
+        running_monitor(tmp_path / "2", *flags, database=database) as second,
+        Api(second.url, cookies=cookies[0]) as root,
+        Api(second.url, cookies=cookies[1]) as made,
+    ):
+        assert [each.get("/api/v1/jobs").status_code for each in (root, made)] == [200, 200]
+        assert root.delete(SESSION).status_code == 204
+        assert made.get("/api/v1/jobs").status_code == 401
 
 
 def test_open_prints_an_address_without_a_token(guarded: RunningMonitor, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,13 +6,21 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rankwatch.contract.files import private_folder, replace_file, temporary_folder
+from rankwatch.contract.files import (
+    opened,
+    private_folder,
+    read_file,
+    read_private,
+    replace_file,
+    temporary_folder,
+)
+from support.opens import never_opened
 
 
 def test_the_content_is_replaced_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -72,6 +80,65 @@ def test_a_link_in_the_place_of_the_file_is_replaced_and_not_followed(tmp_path: 
     (tmp_path / "state").symlink_to(victim)
     replace_file(tmp_path / "state", "new")
     assert (victim.read_text(), (tmp_path / "state").read_text()) == ("kept", "new")
+
+
+@pytest.fixture(params=["a pipe", "a terminal", "a link to a terminal", "a folder"])
+def special(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """What is no regular file, in the place of one."""
+    ends = os.openpty()
+    path = tmp_path / "special"
+    {
+        "a pipe": lambda: os.mkfifo(path),
+        "a terminal": lambda: None,
+        "a link to a terminal": lambda: path.symlink_to(os.ttyname(ends[1])),
+        "a folder": path.mkdir,
+    }[request.param]()
+    yield Path(os.ttyname(ends[1])) if request.param == "a terminal" else path
+    for each in ends:
+        os.close(each)
+
+
+@pytest.mark.parametrize("read", [opened, read_file, read_private, lambda path: opened(path, os.geteuid() + 1)])
+def test_what_is_no_regular_file_is_refused_without_being_opened(special: Path, read: Callable[[Path], Any]) -> None:
+    with never_opened(special.resolve()), pytest.raises(OSError):
+        read(special)
+
+
+def test_a_file_of_another_user_than_the_one_who_named_it_is_not_opened(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("content")
+    assert read_file(path, owner=os.geteuid()) == read_file(path) == "content"
+    with never_opened(path), pytest.raises(OSError, match="another user's"):
+        read_file(path, owner=os.geteuid() + 1)
+
+
+def test_a_link_is_followed_where_it_may_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("content")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert read_file(tmp_path / "link") == "content"
+    with never_opened(tmp_path / "file"), pytest.raises(OSError, match="no regular file"):
+        opened(tmp_path / "link", follow=False)
+
+
+def test_without_proc_a_file_is_read_too_unless_another_one_has_taken_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real, replaced = tmp_path / "file", os.open, []
+
+    def without_proc(name: Any, *flags: int) -> int:
+        if str(name).startswith("/proc"):
+            for other in replaced:
+                other.replace(path)
+            raise FileNotFoundError(name)
+        return real(name, *flags)
+
+    path.write_text("content")
+    monkeypatch.setattr(os, "open", without_proc)
+    assert read_file(path) == "content"
+    (tmp_path / "other").touch()
+    replaced.append(tmp_path / "other")
+    with pytest.raises(FileNotFoundError):
+        read_file(path)
 
 
 def test_a_private_folder_is_made_for_this_user_alone(tmp_path: Path) -> None:

@@ -6,19 +6,17 @@ A row is a kernel, on CPU jobs an operation, or what the data loader took; the n
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
-import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from rankwatch.contract import text
+from rankwatch.contract.files import opened
 from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.replay.traces.read import MAX_RANK, Column, Rows, TableError
 
@@ -56,7 +54,7 @@ def is_trace(path: Path) -> bool:
     """Whether it is a folder, or a file that begins like a chrome trace."""
     if path.is_dir():
         return True
-    with _opened(path) as file:
+    with opened(path) as file:
         began = file.read(_BEGIN)
     if began.startswith(_GZIP):
         try:
@@ -114,22 +112,9 @@ def _files(path: Path) -> list[Path]:
     )
 
 
-def _opened(path: Path) -> BinaryIO:
-    """A regular file of a folder that others may write to; a pipe would be waited for.
-
-    Raises:
-        OSError: it is none, or cannot be opened.
-    """
-    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
-    return file
-
-
 def _parsed(file: Path) -> Mapping[str, Any]:
-    with _opened(file) as opened:
-        data = opened.read(_LARGEST)
+    with opened(file) as content:
+        data = content.read(_LARGEST)
     most = _LARGEST
     try:
         if data.startswith(_GZIP):

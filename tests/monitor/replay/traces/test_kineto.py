@@ -16,6 +16,7 @@ from rankwatch_monitor.replay.traces import kineto as traces
 from rankwatch_monitor.replay.traces.kineto import is_trace, read_traces
 from rankwatch_monitor.replay.traces.read import TableError
 from rankwatch_monitor.replay.traces.windows import read
+from support.opens import never_opened
 
 STEP, OWN, MORE = 100_000.0, 60_000.0, 30_000.0
 """Microseconds of a step, of a rank's computation in it, and of that of a slow one beyond it."""
@@ -154,7 +155,7 @@ def test_a_pipe_in_a_folder_of_traces_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rank-0.json")
     (tmp_path / "rank-1.json").write_text(json.dumps(kineto(1)))
     assert len(read_traces(tmp_path)) > 0
-    with pytest.raises(OSError, match="regular"):
+    with never_opened(tmp_path / "rank-0.json"), pytest.raises(OSError, match="regular"):
         is_trace(tmp_path / "rank-0.json")
 
 
