@@ -284,7 +284,7 @@ READERS: Final[dict[str, Reader]] = {
     "cli/flight_dumps.py::write": Reader(RECORDER, dumps_for_torch, NO_OBJECT),
     "cli/past.py::_read": Reader({"url": "http://127.0.0.1:9"}, facts_of_a_reader),
     "cli/readers.py::running": Reader(
-        {"url": "http://127.0.0.1:9", "token": "t", "host": "elsewhere", "written": 1.0}, reader_of_a_record
+        asdict(readers.Reader("http://127.0.0.1:9", "t", "elsewhere", 1.0, 7, "7")), reader_of_a_record
     ),
     "contract/access.py::_read": Reader(ACCESS, access_file),
     "inprocess/coordination.py::members": Reader(MEMBER, lambda c, _: in_process({"member/0": c}), (InProcessError,)),

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import pytest
 
+from rankwatch.cli import readers
 from rankwatch.cli.doctor import node_checks
 from rankwatch.contract import access, records
 from rankwatch.recording.shared_slots import Slots
@@ -113,6 +114,50 @@ def test_another_user_cannot_stop_the_job_read_its_stacks_or_its_files(own: Loca
     assert seen["livez"] == 200, "it reaches the port"
     assert set(seen["refused"].values()) == {401}, seen["refused"]
     assert {file: tried for file, tried in seen["files"].items() if tried != ["PermissionError"] * 2} == {}
+
+
+# A port that was a monitor's ------------------------------------------------------------------------------------------
+
+LISTENER: Final = """
+import os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        print(self.headers["Authorization"], flush=True)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_):
+        pass
+
+"x".encode("idna")  # imported before Python's own files may be out of reach
+os.setgroups([])
+os.setresuid(*[int(sys.argv[1])] * 3)
+server = HTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+def test_a_port_that_another_user_listens_on_is_sent_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    record = tmp_path / "record.db"
+    command = [sys.executable, "-I", "-c", LISTENER, str(pwd.getpwnam("nobody").pw_uid)]
+    with subprocess.Popen(command, cwd="/", stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout
+            url = f"http://127.0.0.1:{int(other.stdout.readline())}"
+            access.publish(access.MonitorAccess(url, JOB, os.getpid(), "secret", "secret", socket.gethostname()))
+            assert access.running() == []
+            assert access.of(url) is None
+            readers.publish(record, url, "secret", readers.written(record), os.getpid())
+            assert readers.running(record) is None
+        finally:
+            other.kill()
+        assert other.stdout.read() == ""
 
 
 # A state folder of another user, as ``sudo -E`` and ``su -p`` leave it ------------------------------------------------

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
+import stat
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +51,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     runs, story = tmp_path / "runs", tmp_path / "demo-story.json"
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "rankwatch", "demo", "--runs", str(runs), "--story", str(story)],
-        env=inherited,
+        env=inherited | {"XDG_STATE_HOME": str(tmp_path / "state"), "RANKWATCH_TOKEN": "of another monitor"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -70,9 +74,13 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 
 @pytest.mark.long
 @pytest.mark.timeout(SECONDS + 60)
-def test_the_hung_rank_is_named_and_training_goes_on(demo: Demo) -> None:
+def test_the_hung_rank_is_named_and_training_goes_on(demo: Demo, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("keep")
+    demo.story.symlink_to(precious)
     output, _ = demo.process.communicate(timeout=SECONDS)
     assert demo.process.returncode == 0, output
+    assert precious.read_text() == "keep", "the story follows no link"
     story = json.loads(demo.story.read_text())
 
     assert (story["culprit"]["rank"], story["culprit"]["class"]) == (2, "behind")
@@ -128,6 +136,31 @@ def test_ended_early_it_leaves_nothing_behind(demo: Demo) -> None:
     assert "Interrupted" in output
     assert demo.left_behind() == []
     assert not demo.story.exists()
+
+
+def test_other_users_reach_neither_its_monitor_nor_its_files(demo: Demo) -> None:
+    deadline = time.monotonic() + 60
+    while not (ready := list(demo.runs.glob("demo-*/monitor.json"))):
+        assert demo.process.poll() is None
+        assert time.monotonic() < deadline, "the monitor was not started"
+        time.sleep(0.1)
+    for folder in (demo.runs, ready[0].parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    stranger = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        stranger.open(f"{json.loads(ready[0].read_text())['url']}/api/v1/jobs", timeout=60)
+    refused.value.close()
+    assert refused.value.code == 401
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a folder of the user nobody")
+def test_a_folder_for_runs_of_another_user_is_not_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs, nobody = tmp_path / "runs", pwd.getpwnam("nobody").pw_uid
+    runs.mkdir(mode=0o755)
+    os.chown(runs, nobody, -1)
+    assert command.demo(["--runs", str(runs), "--story", str(tmp_path / "story.json")]) == 2
+    assert f"{runs} belongs to another user (uid {nobody}); name another --runs" in capsys.readouterr().err
+    assert list(runs.iterdir()) == []
 
 
 @pytest.mark.long

@@ -28,6 +28,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from rankwatch.cli.open_page import address_of
+from rankwatch.contract import access, env
+from rankwatch.contract.access import MonitorAccess
+from rankwatch.contract.files import check_own, make_folders, replace_file
 from rankwatch.contract.interpreter import own_python
 from rankwatch.monitor_client import MonitorClient, MonitorError
 from rankwatch_launcher import procfs
@@ -99,6 +103,8 @@ class Processes:
         with log.open("ab") as output:
             process = subprocess.Popen(
                 command,
+                # Tokens and settings of another monitor are not meant for this one.
+                env={name: value for name, value in env.of_ranks(os.environ).items() if name != env.TOKEN},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -136,13 +142,14 @@ def descendants(pid: int) -> list[int]:
 class Job:
     """One job as the monitor shows it over REST."""
 
-    def __init__(self, monitor: str, job_id: str) -> None:
+    def __init__(self, monitor: MonitorAccess, job_id: str) -> None:
         self.monitor, self.job_id = monitor, job_id
+        self.client = MonitorClient(monitor.url, monitor.token, timeout=5.0)
 
     def get(self, path: str = "") -> dict[str, Any] | None:
         """Return the decoded answer, or None when the monitor does not know of it yet."""
         try:
-            decoded: dict[str, Any] = MonitorClient(self.monitor, timeout=5.0).read(f"/jobs/{self.job_id}{path}")
+            decoded: dict[str, Any] = self.client.read(f"/jobs/{self.job_id}{path}")
         except MonitorError as error:
             if error.unknown:
                 return None
@@ -198,19 +205,19 @@ class Teller:
 # Starting -----------------------------------------------------------------------------------------------------------
 
 
-def start_monitor(processes: Processes, folder: Path, clock: Clock) -> str:
-    """Start a monitor on a free port and return its address."""
+def start_monitor(processes: Processes, folder: Path, clock: Clock) -> MonitorAccess:
+    """Start a monitor on a free port and return its address and tokens."""
     ready = folder / "monitor.json"
     command = own_python("-m", "rankwatch", "monitor", "--port", "0", "--ready-file", str(ready))
-    command += ["--database", str(folder / "monitor.db"), "--parent-pid", str(os.getpid()), "--no-token"]
+    command += ["--database", str(folder / "monitor.db"), "--parent-pid", str(os.getpid())]
     process = processes.start(command, folder / "monitor.log")
 
-    def address() -> str | None:
+    def listening() -> MonitorAccess | None:
         if process.poll() is not None:
             raise DemoError(f"the monitor ended with code {process.returncode}; see {folder / 'monitor.log'}")
-        return str(json.loads(ready.read_text())["url"]) if ready.exists() else None
+        return access.of(json.loads(ready.read_text())["url"]) if ready.exists() else None
 
-    return clock.wait("the monitor's address", address)
+    return clock.wait("the monitor's address", listening)
 
 
 def run_command(monitor: str, job_id: str, folder: Path) -> list[str]:
@@ -303,7 +310,7 @@ def make_story(job: Job, exit_code: int, losses: list[dict[str, Any]], clock: Cl
         losses=losses,
         final_loss=losses[-1]["loss"],
         exit_code=exit_code,
-        page=f"{job.monitor}/",
+        page=f"{job.monitor.url}/",
     )
 
 
@@ -373,10 +380,10 @@ def tell_demo(folder: Path, story_file: Path) -> None:
     with Processes() as processes:
         monitor = start_monitor(processes, folder, clock)
         job = Job(monitor, folder.name)
-        command = run_command(monitor, job.job_id, folder)
+        command = run_command(monitor.url, job.job_id, folder)
         print(f"$ rankwatch {' '.join(command)}\n", flush=True)
         report(f"{RANKS} ranks start; rank {CULPRIT} will hang in step {HANG_STEP}, in the first attempt only")
-        report(f"watch it live: {monitor}/")
+        report(f"watch it live: {address_of(job.client, None)} (opens once, within a minute; then 'rankwatch open')")
         launcher = processes.start(own_python("-m", "rankwatch", *command), folder / "launcher.log")
         metrics = folder / "metrics.jsonl"
         exit_code = follow(job, launcher, metrics, report, clock)
@@ -385,9 +392,9 @@ def tell_demo(folder: Path, story_file: Path) -> None:
             raise DemoError(f"rankwatch run ended with code {exit_code}, {len(losses)} losses were logged")
         story = make_story(job, exit_code, losses, clock)
         print_story(story)
-        story_file.write_text(json.dumps(asdict(story), indent=2) + "\n")
+        replace_file(story_file, json.dumps(asdict(story), indent=2) + "\n")
         if sys.stdout.isatty():
-            print(f"\nThe page stays open at {monitor}/ until Ctrl-C.", flush=True)
+            print(f"\nThe page stays until Ctrl-C: 'rankwatch open --monitor {monitor.url}' opens it.", flush=True)
             with contextlib.suppress(KeyboardInterrupt):
                 signal.pause()
 
@@ -404,9 +411,12 @@ def demo(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     folder: Path = options.runs / time.strftime("demo-%Y%m%d-%H%M%S")
     try:
-        folder.mkdir(parents=True)
+        make_folders(options.runs)
+        check_own(options.runs)  # whoever owns it could replace the checkpoint, which is unpickled
+        folder.mkdir(mode=0o700)
     except OSError as error:
-        print(f"rankwatch demo: {folder} cannot be made: {error.strerror}; name another --runs", file=sys.stderr)
+        words = f"{folder} cannot be made: {error.strerror or error}"
+        print(f"rankwatch demo: {words}; name another --runs", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, _terminated)
     try:

@@ -147,7 +147,7 @@ def reader(record: Path, *, stays: bool = False) -> Iterator[MonitorClient]:
         finally:
             if stays and done:
                 process.returncode = 0  # it outlives this command, which is no mistake to warn of
-                readers.publish(record, client.url, token, written)
+                readers.publish(record, client.url, token, written, process.pid)
             else:
                 process.terminate()
                 process.wait()

@@ -16,6 +16,7 @@ from pathlib import Path
 from rankwatch.contract import records
 from rankwatch.contract.files import read_private, replace_file, temporary_folder
 from rankwatch.contract.messages import read_text
+from rankwatch.contract.processes import serves, start_time
 from rankwatch.monitor_client import MonitorClient, MonitorError
 
 
@@ -28,24 +29,30 @@ class Reader:
     host: str
     written: float
     """Unix time of the record's last change when it was read: a job that goes on changes its record."""
+    pid: int
+    started: str
+    """Start time of the process."""
 
     def __repr__(self) -> str:
         """Without the token: a representation may end up in a log."""
         return f"Reader({self.url!r})"
 
 
-def publish(record: Path, url: str, token: str, written: float) -> None:
+def publish(record: Path, url: str, token: str, written: float, pid: int) -> None:
     """Note the reader of a record; without the file the next command starts another one."""
     with contextlib.suppress(OSError):
-        reader = Reader(url, token, socket.gethostname(), written)
+        reader = Reader(url, token, socket.gethostname(), written, pid, start_time(pid) or "")
         replace_file(_file(record, create=True), json.dumps(asdict(reader)), mode=0o600)
 
 
 def running(record: Path) -> MonitorClient | None:
     """A client of the reader of a record that answers and has read its last change; None: there is none."""
     with contextlib.suppress(OSError, ValueError, MonitorError):
-        reader = read_text(Reader, read_private(_file(record, create=False)))
-        if reader.host == socket.gethostname() and reader.written == written(record):
+        file = _file(record, create=False)
+        reader = read_text(Reader, read_private(file))
+        if reader.host != socket.gethostname() or not serves(file, reader.url, reader.pid, reader.started):
+            return None
+        if reader.written == written(record):
             client = MonitorClient(reader.url, reader.token)
             client.read("/jobs")
             return client

@@ -11,7 +11,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rankwatch.contract.files import (
@@ -23,6 +23,7 @@ from rankwatch.contract.files import (
     temporary_folder,
 )
 from rankwatch.contract.messages import read_text
+from rankwatch.contract.processes import serves, start_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class MonitorAccess:
     ingest_token: str
     """For sending telemetry only."""
     host: str = ""
+    started: str = ""
+    """Start time of that process, as :func:`publish` writes it."""
 
     def __repr__(self) -> str:
         """Without the tokens: a representation may end up in a log."""
@@ -52,6 +55,7 @@ def publish(access: MonitorAccess) -> Path:
         OSError: it cannot be written, or another user has prepared the folder.
     """
     path = _folder_to_write() / f"{access.host}-{access.pid}.json"
+    access = replace(access, started=start_time(access.pid) or "")
     replace_file(path, json.dumps(asdict(access)), mode=0o600)
     return path
 
@@ -90,19 +94,5 @@ def _temporary_folder(*, create: bool) -> Path:
 def _read(file: Path) -> Iterator[MonitorAccess]:
     with contextlib.suppress(OSError, ValueError):
         access = read_text(MonitorAccess, read_private(file))
-        if access.host != socket.gethostname():
-            return
-        if _runs(access.pid):
+        if access.host == socket.gethostname() and serves(file, access.url, access.pid, access.started):
             yield access
-        else:
-            file.unlink()
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's process has taken the number
-        return False
-    return True

@@ -7,6 +7,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from rankwatch.contract.processes import start_time
+
 
 @dataclass(frozen=True, slots=True)
 class RankProcess:
@@ -31,21 +33,12 @@ def own(rank: int, store_host: str, store_port: int) -> RankProcess:
     boot = _read(lambda: Path("/proc/sys/kernel/random/boot_id").read_text().strip())
     node = f"{name}/{group}" if (group := os.environ.get("GROUP_RANK")) else name
     address = _address_towards(store_host, store_port)
-    return RankProcess(rank, node, f"{name}/{boot}/{namespace}", os.getpid(), _started(os.getpid()) or "", address)
+    return RankProcess(rank, node, f"{name}/{boot}/{namespace}", os.getpid(), start_time(os.getpid()) or "", address)
 
 
 def is_dead(member: RankProcess) -> bool:
     """Whether a process of this host has ended; a zombie has."""
-    return _started(member.pid) != member.started
-
-
-def _started(pid: int) -> str | None:
-    """Return the start time; None for a process that has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return fields[19] if fields[0] not in "ZX" else None
+    return start_time(member.pid) != member.started
 
 
 def _address_towards(host: str, port: int) -> str:

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from monitor.core.scene import Scene
-from rankwatch.cli import past
+from rankwatch.cli import past, readers
 from rankwatch.cli.access import audit
 from rankwatch.cli.incidents import incidents
 from rankwatch.cli.open_page import open_page
@@ -151,6 +151,29 @@ def test_a_reader_only_reads(folder: Path) -> None:
         client.read("/jobs")
     assert record.read_bytes() == before
     assert sorted(folder.iterdir()) == there
+
+
+def test_whoever_has_the_port_of_a_reader_that_ended_is_sent_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MARK, str(folder))
+    record = keep(folder)
+    try:
+        with past.reader(record, stays=True) as client:
+            url = client.url
+        [noted] = tmp_path.rglob("readers/*.json")
+        again = readers.running(record)
+        assert again is not None
+        assert again.url == url
+    finally:
+        end_marked(str(folder))
+    wait_for(lambda: not past._listens(url), "its port is free")
+    with socket.create_server(("127.0.0.1", int(url.rpartition(":")[2]))) as thief:
+        assert readers.running(record) is None
+        thief.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            thief.accept()
+    assert not noted.exists()
 
 
 def test_the_audit_log_of_a_record_is_read_by_its_job(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rankwatch.contract.files import replace_file
+from rankwatch.contract.files import check_own, replace_file
 from rankwatch_monitor.publish.snapshot import Snapshot
 from rankwatch_monitor.publish.wandb import rows as rows
 
@@ -34,6 +36,22 @@ REMEMBERED: Final = 1000
 """Ids of sent alerts that are kept; a snapshot holds fewer."""
 STEP_SECONDS: Final = 10.0
 """Seconds of a job's age per step; rows are never closer."""
+_READ_BY_WANDB: Final = ("wandb/settings", ".wandb/settings", "config-defaults.yaml")
+"""Files of the working directory. The first two may name the server that is sent the key."""
+_KEPT_OUT: Final[dict[str, Any]] = {
+    # The command line may hold a token; the machine's hardware and packages are not to be published.
+    **dict.fromkeys(("x_disable_meta", "x_disable_machine_info", "x_disable_stats"), True),
+    **dict.fromkeys(("disable_git", "disable_code"), True),
+    "x_save_requirements": False,
+    "console": "off",
+}
+_WHERE_KNOWN: Final[dict[str, Any]] = {
+    "silent": True,
+    "init_timeout": INIT_TIMEOUT,
+    "finish_timeout": FINISH_TIMEOUT,
+    "x_transaction_log_flush_interval": FLUSH_INTERVAL,
+}
+"""Settings of which not every release of wandb has each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +78,20 @@ def run_id(job_id: str) -> str:
 
 
 def begin(where: Where, snapshot: Snapshot, since: float) -> JobRun:
-    """Open or resume the run of a job. What ended before ``since`` (unix seconds) causes no alert."""
+    """Open or resume the run of a job. What ended before ``since`` (unix seconds) causes no alert.
+
+    Raises:
+        PermissionError: another user may have written a file of settings that W&B reads.
+        ValueError: this release of wandb may publish the command line.
+    """
+    _check_settings()
     import wandb
 
-    wanted: dict[str, Any] = {
-        # The command line may hold a token; the machine's hardware and packages are not to be published.
-        **dict.fromkeys(("x_disable_meta", "x_disable_machine_info", "x_disable_stats"), True),
-        **dict.fromkeys(("disable_git", "disable_code", "silent"), True),
-        "x_save_requirements": False,
-        "console": "off",
-        "init_timeout": INIT_TIMEOUT,
-        "finish_timeout": FINISH_TIMEOUT,
-        "x_transaction_log_flush_interval": FLUSH_INTERVAL,
-    }
+    _check_settings()  # the import takes seconds
     known = wandb.Settings.model_fields
+    if missing := _KEPT_OUT.keys() - known.keys():
+        words = f"wandb {wandb.__version__} lacks {', '.join(sorted(missing))}, so it may publish the command line"
+        raise ValueError(f"{words}, with its tokens: install another release")
     run = wandb.init(
         project=where.project,
         entity=where.entity,
@@ -85,11 +103,22 @@ def begin(where: Where, snapshot: Snapshot, since: float) -> JobRun:
         job_type="rankwatch",
         resume="allow",
         reinit="create_new",
-        settings=wandb.Settings(**{name: value for name, value in wanted.items() if name in known}),
+        settings=wandb.Settings(**_KEPT_OUT, **{name: value for name, value in _WHERE_KNOWN.items() if name in known}),
     )
     run.define_metric(rows.ITERATION)
     run.define_metric(f"{rows.PREFIX}*", step_metric=rows.ITERATION, step_sync=False)
     return JobRun(run, since, where)
+
+
+def _check_settings() -> None:
+    for path in filter(os.path.lexists, map(Path, _READ_BY_WANDB)):
+        try:
+            check_own(path)
+            if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise PermissionError(f"{path} can be written to by other users (chmod go-w)")
+        except OSError as error:
+            words = f"W&B would read {path.absolute()}, and so may send its key elsewhere: {error}"
+            raise PermissionError(f"{words}; remove it, or start the monitor in another folder") from None
 
 
 class JobRun:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import gc
 import os
+import pwd
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +21,7 @@ from monitor.publish.scored import NOW, scored, straggler
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.publish.snapshot import snapshot
 from rankwatch_monitor.publish.wandb import publisher as wandb
-from rankwatch_monitor.publish.wandb.run import Where, run_id
+from rankwatch_monitor.publish.wandb.run import Where, begin, run_id
 from support.waiting import wait_for
 from support.wandb_files import written_runs
 
@@ -186,3 +189,79 @@ def test_its_process_killed_is_one_warning_and_a_new_one_later(
     publisher.close(10.0)
     assert len([r for r in caplog.records if "W&B" in r.getMessage()]) == 1
     assert written_runs(tmp_path)[-1].rows[-1]["_step"] == (at - job.created_at) // 10
+
+
+# What others may have written -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory; W&B's library is not there, so that only what comes before its import is seen."""
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    made = tmp_path / "work"
+    made.mkdir()
+    monkeypatch.chdir(made)
+    return made
+
+
+def settings_in(folder: Path, name: str) -> Path:
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("[default]\nbase_url = https://elsewhere.example\n")
+    file.chmod(0o644)
+    return file
+
+
+SETTINGS = pytest.mark.parametrize("name", ["wandb/settings", ".wandb/settings", "config-defaults.yaml"])
+
+
+@SETTINGS
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make files of the user nobody")
+@pytest.mark.parametrize("how", ["file", "folder", "link"])
+def test_settings_that_another_user_has_planted_are_not_read(folder: Path, name: str, how: str) -> None:
+    file = settings_in(folder, name)
+    if how == "link":
+        file.rename(folder / "elsewhere")
+        file.symlink_to(folder / "elsewhere")
+    planted, nobody = file.parent if how == "folder" else file, pwd.getpwnam("nobody").pw_uid
+    os.chown(planted, nobody, -1, follow_symlinks=False)
+    with pytest.raises(PermissionError) as refused:
+        begin(Where("p"), snapshot(scored(2), NOW), NOW)
+    assert str(refused.value) == (
+        f"W&B would read {file}, and so may send its key elsewhere: {planted} belongs to another user (uid {nobody}); "
+        "remove it, or start the monitor in another folder"
+    )
+
+
+@SETTINGS
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_settings_that_others_may_change_are_not_read(folder: Path, name: str, mode: int) -> None:
+    settings_in(folder, name).chmod(mode)
+    with pytest.raises(PermissionError, match="can be written to by other users"):
+        begin(Where("p"), snapshot(scored(2), NOW), NOW)
+
+
+@SETTINGS
+def test_ones_own_settings_are_read(folder: Path, name: str) -> None:
+    settings_in(folder, name)
+    with pytest.raises(ModuleNotFoundError):  # it goes on to the import
+        begin(Where("p"), snapshot(scored(2), NOW), NOW)
+
+
+def test_planted_settings_are_one_warning_and_the_monitor_goes_on(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings_in(folder, "wandb/settings").chmod(0o666)
+    publisher = wandb.WandbPublisher(Where("p", mode="offline"))
+    written(publisher, scored(2), NOW, NOW + 10.0)
+    publisher.close(10.0)
+    assert (publisher.errors, publisher.dropped) == (1, 1)
+    assert f"publishing to W&B failed (W&B would read {folder / 'wandb/settings'}" in caplog.text
+
+
+def test_a_release_that_may_publish_the_command_line_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"x_disable_machine_info", "x_disable_stats", "disable_git", "disable_code", "x_save_requirements"}
+    settings = SimpleNamespace(model_fields=dict.fromkeys(known | {"console", "silent"}))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(Settings=settings, __version__="9.0"))
+    with pytest.raises(ValueError, match=r"wandb 9\.0 lacks x_disable_meta, so it may publish the command line"):
+        begin(Where("p"), snapshot(scored(2), NOW), NOW)
