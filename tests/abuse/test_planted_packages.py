@@ -11,7 +11,6 @@ from rankwatch.cli import past
 from rankwatch.cli.doctor import package_checks
 from rankwatch.inprocess.store import StoreProcess
 from rankwatch_launcher.monitor.process import LocalMonitor
-from rankwatch_monitor.publish.wandb import workspace
 from support.ports import free_port
 
 PLANTED = "import os\nopen({mark!r}, 'w').close()\nos._exit(3)\n"
@@ -26,7 +25,6 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         package.mkdir(parents=True)
         (package / "__init__.py").write_text(PLANTED.format(mark=str(found)))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     monkeypatch.chdir(tmp_path / "shared")
     return found
@@ -54,19 +52,9 @@ def the_store_of_a_rank(_: Path) -> None:
     store._process.wait()
 
 
-def the_process_that_saves_a_workspace(_: Path) -> None:
-    assert workspace._saved("entity", "project", 60.0)[0] == ""
-
-
 @pytest.mark.parametrize(
     "start",
-    [
-        the_monitor_of_a_job,
-        the_reader_of_a_record,
-        the_probe_of_doctor,
-        the_store_of_a_rank,
-        the_process_that_saves_a_workspace,
-    ],
+    [the_monitor_of_a_job, the_reader_of_a_record, the_probe_of_doctor, the_store_of_a_rank],
 )
 def test_no_interpreter_looks_into_the_current_folder(start: Callable[[Path], None], mark: Path) -> None:
     start(mark.parent)
