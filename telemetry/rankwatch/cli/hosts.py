@@ -71,7 +71,7 @@ def short_snapshot(snapshot: JobSnapshot, names: Mapping[str, str]) -> JobSnapsh
         stragglers=shortened(snapshot.stragglers, names),
         goodput=snapshot.goodput,
         passed=snapshot.passed,
-        trends=snapshot.trends,
+        not_finite=snapshot.not_finite,
     )
 
 

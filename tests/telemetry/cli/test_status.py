@@ -26,7 +26,7 @@ from support.monitor_fixtures import api as api
 from support.monitor_fixtures import job as job
 from support.monitor_fixtures import monitor as monitor
 from support.monitor_process import Api, RunningMonitor, environment, running_monitor
-from support.otlp import add_window, rank_report, reports_of_all
+from support.otlp import add_window, attributes, rank_report, reports_of_all
 from support.pseudo_terminal import ENTER, LEAVE, Seat, seated
 from support.waiting import wait_for
 
@@ -429,6 +429,30 @@ def test_a_learned_limit_counts_for_the_innermost_section_only() -> None:
     assert [p.what for p in query.limits_passed(rows, limits)] == ["section step", "section data"]
     rows[0]["state"] = "running"
     assert query.limits_passed(rows, limits) == [], "what the monitor finds nothing wrong with is not accused here"
+
+
+@pytest.mark.parametrize(
+    ("logged", "counts", "found"),
+    [
+        ([2.5, None, None], [None, 3.0, 60.0], {"values": 63, "last_finite": 2.5}),
+        ([None, None], [1.0, 1.0], {"values": 2, "last_finite": None}),
+        ([2.5, 2.5], [1.0, 1.0], {"values": 2, "last_finite": None}),
+        ([2.5, None, 2.0], [None, 3.0, None], None),
+    ],
+)
+def test_logged_values_are_not_finite_until_one_is_again(logged: list, counts: list, found: dict | None) -> None:
+    trends = {"logged": {"loss": logged, "lr": [0.1]}, "non_finite": {"loss": counts}}
+    assert query.not_finite(trends) == ({} if found is None else {"loss": found})
+
+
+def test_a_loss_that_is_nan_is_stated(api: Api, job: str, ask: Ask) -> None:
+    made = rank_report(job, 0, 1)
+    metric = made.scope_metrics[0].metrics.add(name="rankwatch.training.scalar.non_finite", unit="1")
+    metric.sum.data_points.add(as_int=3).attributes.extend(attributes({"rankwatch.scalar": "loss"}))
+    report(api, made)
+    words = "LOGGED loss is NaN or infinite: 3 values, never finite in the last hour"
+    wait_for(lambda: words in " ".join(ask(job)[1].split()), "a point of the trends has them")
+    assert json.loads(ask(job, "--json")[1])["not_finite"] == {"loss": {"values": 3, "last_finite": None}}
 
 
 def test_the_import_of_rankwatch_brings_nothing_of_this() -> None:

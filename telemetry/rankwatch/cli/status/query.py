@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from rankwatch.cli.status.course import HOUR, POINTS
 from rankwatch.monitor_client import MonitorClient, path_of
 
 TERMINAL_STATES: Final = ("finished", "failed", "stopped")
 RECENT_FAILURE: Final = 3600.0
 """Seconds for which a failed job needs attention in the list of all jobs."""
+LOGGED_LATELY: Final = 3600.0
+"""Seconds in which logged values that are not finite are looked for."""
+_POINTS: Final = 120
 MAX_DETAILED_RANKS: Final = 4096
 """World size up to which per-rank details are requested."""
 _SUSPECT_STATES: Final = ("waiting", "hung", "suspected", "silent", "stopped")
@@ -64,8 +66,8 @@ class JobSnapshot:
     """Open ones, the costliest first."""
     goodput: Json
     passed: Sequence[PassedLimit]
-    trends: Json | None = None
-    """The last hour as columns; None with a monitor that has none."""
+    not_finite: Mapping[str, Json]
+    """Logged values that were NaN or infinite after their last finite one, by name."""
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -76,6 +78,7 @@ class JobSnapshot:
             "last_incident": self.last,
             "stragglers": list(self.stragglers),
             "goodput": self.goodput,
+            "not_finite": self.not_finite,
             "limits_passed": [
                 {"what": p.what, "limit": p.limit, "longest": p.longest, "source": p.source, "ranks": list(p.ranks)}
                 for p in self.passed
@@ -108,6 +111,7 @@ def job_snapshot(client: MonitorClient, job_id: str) -> JobSnapshot:
         suspect = any(state in ranks for state in _SUSPECT_STATES) and job["ended_at"] is None
         detailed = suspect and job["world_size"] <= MAX_DETAILED_RANKS
         rows = client.read(f"{path}/ranks")["ranks"] if detailed else ()
+        since = (job["ended_at"] or client.now()) - LOGGED_LATELY
         return JobSnapshot(
             job=job,
             ranks=ranks,
@@ -116,16 +120,10 @@ def job_snapshot(client: MonitorClient, job_id: str) -> JobSnapshot:
             stragglers=[each for each in stragglers if each["ended"] is None],
             goodput=goodput,
             passed=limits_passed(rows, job["timeouts"]),
-            trends=_last_hour(client, path, job["ended_at"]),
+            not_finite=not_finite(client.read(f"{path}/trends?since={since:.0f}&points={_POINTS}")),
         )
 
     return _validated(client, build)
-
-
-def _last_hour(client: MonitorClient, path: str, ended: float | None) -> Json:
-    since = (client.now() if ended is None else ended) - HOUR
-    found: Json = client.read(f"{path}/trends?since={since:.0f}&points={POINTS}")
-    return found
 
 
 def in_trouble(job: Json, now: float, *, alone: bool) -> bool:
@@ -151,6 +149,21 @@ def by_state(grid: Json) -> dict[str, list[int]]:
         if code < len(names):
             found[names[code]].append(rank)
     return {state: members for state, members in found.items() if members}
+
+
+def not_finite(trends: Json) -> dict[str, Json]:
+    """How many values of a name were NaN or infinite after its ``last_finite`` one, where there were any."""
+    found: dict[str, Json] = {}
+    for name, counts in trends["non_finite"].items():
+        bad, finite = 0.0, None
+        for value, number in zip(trends["logged"][name], counts, strict=False):
+            if number:
+                bad += number
+            elif value is not None:
+                bad, finite = 0.0, value
+        if bad:
+            found[name] = {"values": round(bad), "last_finite": finite}
+    return found
 
 
 def limits_passed(rows: Sequence[Json], timeouts: Sequence[Json]) -> list[PassedLimit]:

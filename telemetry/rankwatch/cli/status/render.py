@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rankwatch.cli.formatting import (
@@ -22,7 +22,6 @@ from rankwatch.cli.formatting import (
     when,
 )
 from rankwatch.cli.hosts import hosts_of, legend, short_names, short_snapshot, without_domains
-from rankwatch.cli.status.course import course_lines
 from rankwatch.cli.status.query import JobSnapshot, Json
 from rankwatch.cli.terminal import STATE_STYLES, Cell, Column, Terminal
 from rankwatch.contract.text import operands
@@ -61,7 +60,7 @@ def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[st
 
 
 def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str]:
-    """One job: state and reason, figures, ranks, incident, stragglers, limits passed, last hour, goodput, nodes."""
+    """One job: state and reason, figures, ranks, incident, stragglers, limits passed, logged values, goodput, nodes."""
     names = short_names(hosts_of(snapshot.job)) if terminal.height else {}
     snapshot = short_snapshot(snapshot, names)
     parts = (
@@ -70,7 +69,7 @@ def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str
         _incident(snapshot, terminal, now),
         _stragglers(snapshot, terminal, now),
         _passed(snapshot, terminal),
-        course_lines(snapshot.trends, terminal),
+        _not_finite(snapshot.not_finite, terminal),
         _goodput(snapshot.goodput, terminal),
         node_lines(snapshot.job, terminal)
         + [line for each in legend(names) for line in terminal.wrapped(each, "", "dim")],
@@ -295,6 +294,20 @@ def _passed(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
         for p in snapshot.passed
     ]
     return terminal.table(columns, rows)
+
+
+def _not_finite(found: Mapping[str, Json], terminal: Terminal) -> list[str]:
+    lines: list[str] = []
+    for name, each in found.items():
+        last = (
+            "never finite in the last hour"
+            if each["last_finite"] is None
+            else f"last finite: {each['last_finite']:.4g}"
+        )
+        lines += terminal.wrapped(
+            f"LOGGED {name} is NaN or infinite: {count(each['values'], 'value')}, {last}", "", "bad"
+        )
+    return lines
 
 
 def goodput_lines(goodput: Json, terminal: Terminal) -> list[str]:
