@@ -70,7 +70,6 @@ def short_snapshot(snapshot: JobSnapshot, names: Mapping[str, str]) -> JobSnapsh
         last=shortened(snapshot.last, names),
         stragglers=shortened(snapshot.stragglers, names),
         goodput=snapshot.goodput,
-        passed=snapshot.passed,
         not_finite=snapshot.not_finite,
     )
 

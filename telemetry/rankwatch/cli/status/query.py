@@ -1,7 +1,6 @@
 """Requests of ``rankwatch status``, and which jobs need attention. No formatting.
 
-States of ranks come from the live stream, one byte per rank. Per-rank details are requested only if the monitor has
-found a problem, and for jobs of up to :data:`MAX_DETAILED_RANKS` ranks.
+States of ranks come from the live stream, one byte per rank.
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ RECENT_FAILURE: Final = 3600.0
 LOGGED_LATELY: Final = 3600.0
 """Seconds in which logged values that are not finite are looked for."""
 _POINTS: Final = 120
-MAX_DETAILED_RANKS: Final = 4096
-"""World size up to which per-rank details are requested."""
-_SUSPECT_STATES: Final = ("waiting", "hung", "suspected", "silent", "stopped")
 _UNKNOWN_ELSEWHERE: Final = {
     "ended_at": None,
     "iteration": None,
@@ -40,18 +36,6 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class PassedLimit:
-    """A limit that some ranks exceed."""
-
-    what: str
-    limit: float
-    longest: float
-    """Seconds, the maximum over the ranks."""
-    source: str
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class JobSnapshot:
     """State of one job at one time."""
 
@@ -65,7 +49,6 @@ class JobSnapshot:
     stragglers: Sequence[Json]
     """Open ones, the costliest first."""
     goodput: Json
-    passed: Sequence[PassedLimit]
     not_finite: Mapping[str, Json]
     """Logged values that were NaN or infinite after their last finite one, by name."""
 
@@ -79,10 +62,6 @@ class JobSnapshot:
             "stragglers": list(self.stragglers),
             "goodput": self.goodput,
             "not_finite": self.not_finite,
-            "limits_passed": [
-                {"what": p.what, "limit": p.limit, "longest": p.longest, "source": p.source, "ranks": list(p.ranks)}
-                for p in self.passed
-            ],
         }
 
 
@@ -107,19 +86,14 @@ def job_snapshot(client: MonitorClient, job_id: str) -> JobSnapshot:
     goodput = client.read(f"{path}/goodput")
 
     def build() -> JobSnapshot:
-        ranks = by_state(live.get("grid", {}))
-        suspect = any(state in ranks for state in _SUSPECT_STATES) and job["ended_at"] is None
-        detailed = suspect and job["world_size"] <= MAX_DETAILED_RANKS
-        rows = client.read(f"{path}/ranks")["ranks"] if detailed else ()
         since = (job["ended_at"] or client.now()) - LOGGED_LATELY
         return JobSnapshot(
             job=job,
-            ranks=ranks,
+            ranks=by_state(live.get("grid", {})),
             incident=next((each for each in incidents if each["phase"] != "closed"), None),
             last=next((each for each in incidents if each["phase"] == "closed"), None),
             stragglers=[each for each in stragglers if each["ended"] is None],
             goodput=goodput,
-            passed=limits_passed(rows, job["timeouts"]),
             not_finite=not_finite(client.read(f"{path}/trends?since={since:.0f}&points={_POINTS}")),
         )
 
@@ -164,39 +138,6 @@ def not_finite(trends: Json) -> dict[str, Json]:
         if bad:
             found[name] = {"values": round(bad), "last_finite": finite}
     return found
-
-
-def limits_passed(rows: Sequence[Json], timeouts: Sequence[Json]) -> list[PassedLimit]:
-    """Limits exceeded by ranks in which the monitor has found a problem.
-
-    Other ranks are skipped: the first entry into a section has a limit of its own, which only the monitor knows.
-    """
-    sections = {row["section"]: row for row in timeouts if row["section"]}
-    others = {row["what"]: row for row in timeouts if not row["section"]}
-    found: dict[tuple[str, float, str], dict[int, float]] = {}
-
-    def note(what: str, limit: Json | None, rank: int, age: float | None) -> None:
-        if limit is not None and limit["in_force"] is not None and age is not None and age > limit["in_force"]:
-            found.setdefault((what, limit["in_force"], limit["source"] or ""), {})[rank] = age
-
-    for row in rows:
-        if row["state"] not in _SUSPECT_STATES:
-            continue
-        rank, opened = row["rank"], row["open_sections"]
-        innermost = min(opened, key=opened.__getitem__, default=None)
-        for name, age in opened.items():
-            limit = sections.get(name)
-            # A learned limit applies to the innermost section only: an enclosing one lasts as long as its children.
-            if limit is not None and (limit["source"] == "configured" or name == innermost):
-                note(f"section {name}", limit, rank, age)
-        if not opened:
-            note("out of section", others.get("out_of_section"), rank, row["idle"])
-            note("heartbeat", others.get("heartbeat"), rank, row["heartbeat_age"])
-        note("silence", others.get("silence"), rank, row["report_age"])
-    return [
-        PassedLimit(what, limit, max(ages.values()), source, tuple(ages))
-        for (what, limit, source), ages in found.items()
-    ]
 
 
 def _validated(client: MonitorClient, read: Callable[[], T]) -> T:

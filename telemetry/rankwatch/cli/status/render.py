@@ -60,7 +60,7 @@ def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[st
 
 
 def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str]:
-    """One job: state and reason, figures, ranks, incident, stragglers, limits passed, logged values, goodput, nodes."""
+    """One job: state and reason, figures, ranks, incident, stragglers, logged values, goodput, nodes."""
     names = short_names(hosts_of(snapshot.job)) if terminal.height else {}
     snapshot = short_snapshot(snapshot, names)
     parts = (
@@ -68,7 +68,6 @@ def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str
         _ranks(snapshot, terminal),
         _incident(snapshot, terminal, now),
         _stragglers(snapshot, terminal, now),
-        _passed(snapshot, terminal),
         _not_finite(snapshot.not_finite, terminal),
         _goodput(snapshot.goodput, terminal),
         node_lines(snapshot.job, terminal)
@@ -271,29 +270,6 @@ def _stragglers(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[s
         )
     more = len(snapshot.stragglers) - SHOWN
     return lines + ([f"  and {count(more, 'more rank')}: 'rankwatch report --scores'"] if more > 0 else [])
-
-
-def _passed(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
-    if not snapshot.passed:
-        return []
-    columns = (
-        Column("LIMITS PASSED", least=10),
-        Column("LIMIT", right=True),
-        Column("LONGEST", right=True),
-        Column("SOURCE", drop=1),
-        Column("RANKS", least=8),
-    )
-    rows = [
-        [
-            Cell(p.what),
-            Cell(f"{p.limit:g} s"),
-            Cell(duration(p.longest), "bad"),
-            Cell(spaced(p.source)),
-            Cell(ranks(p.ranks)),
-        ]
-        for p in snapshot.passed
-    ]
-    return terminal.table(columns, rows)
 
 
 def _not_finite(found: Mapping[str, Json], terminal: Terminal) -> list[str]:
