@@ -21,7 +21,6 @@ from rankwatch.cli.formatting import (
     verdict_row,
     when,
 )
-from rankwatch.cli.hosts import hosts_of, legend, short_names, short_snapshot, without_domains
 from rankwatch.cli.status.query import JobSnapshot, Json
 from rankwatch.cli.terminal import STATE_STYLES, Cell, Column, Terminal
 from rankwatch.contract.text import operands
@@ -54,15 +53,13 @@ def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[st
     for job, line in zip(jobs, table[1:], strict=True):
         lines.append(line)
         if why := _why(job):
-            lines += terminal.wrapped(without_domains(why), "  ", reason_style(job), most=_REASON_LINES)
+            lines += terminal.wrapped(why, "  ", reason_style(job), most=_REASON_LINES)
         lines += next_line(job, terminal)
     return lines
 
 
 def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str]:
     """One job: state and reason, figures, ranks, incident, stragglers, logged values, goodput, nodes."""
-    names = short_names(hosts_of(snapshot.job)) if terminal.height else {}
-    snapshot = short_snapshot(snapshot, names)
     parts = (
         headline_lines(snapshot.job, terminal, now),
         _ranks(snapshot, terminal),
@@ -70,8 +67,7 @@ def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str
         _stragglers(snapshot, terminal, now),
         _not_finite(snapshot.not_finite, terminal),
         _goodput(snapshot.goodput, terminal),
-        node_lines(snapshot.job, terminal)
-        + [line for each in legend(names) for line in terminal.wrapped(each, "", "dim")],
+        node_lines(snapshot.job, terminal),
     )
     lines: list[str] = []
     for part in parts:
