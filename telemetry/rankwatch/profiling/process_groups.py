@@ -40,7 +40,7 @@ BATCH: Final = 128
 """Entries read between two pauses, under 1 ms; in a pause the script can acquire the GIL."""
 PAUSE: Final = 0.001
 
-ANSWER: Final = 2.0
+ANSWER: Final = 5.0
 """Seconds for an answer of the control plane."""
 MAX_DUMP: Final = 8 << 20
 """Bytes of a dump that are read; torch's 2,000 entries are 1 MB."""
