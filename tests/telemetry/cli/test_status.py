@@ -430,7 +430,7 @@ def test_logged_values_are_not_finite_until_one_is_again(logged: list, counts: l
 
 
 def test_a_loss_that_is_nan_is_stated(api: Api, job: str, ask: Ask) -> None:
-    made = rank_report(job, 0, 1)
+    made = rank_report(job, 0, 1, beats=1)
     metric = made.scope_metrics[0].metrics.add(name="rankwatch.training.scalar.non_finite", unit="1")
     metric.sum.data_points.add(as_int=3).attributes.extend(attributes({"rankwatch.scalar": "loss"}))
     report(api, made)
