@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
@@ -38,7 +39,6 @@ from rankwatch.export.instruments import Instruments
 from rankwatch.export.parallel_layout import ParallelLayout
 from rankwatch.export.pipeline import SCOPE, EncodingReader
 from rankwatch.export.resource import AttributeValue
-from rankwatch.export.transport import SendQueue
 from rankwatch.profiling.profiler import Points, Profiling, Speed
 from rankwatch.profiling.source import CUPTI
 from rankwatch.profiling.statistics import (
@@ -107,7 +107,7 @@ def encoded(attributes: Mapping[str, AttributeValue], pace: Pace, kind: Kind) ->
     chance = random.Random(0)
     recorder = Recorder(Slots.private())
     recorder.slots.claim(rank=0, local_rank=0, world_size=1, attempt=1)
-    queue = SendQueue()
+    queue: deque[bytes] = deque()
     reader = EncodingReader(queue, recorder, ParallelLayout(attributes, rank=0))
     provider = MeterProvider(
         [reader], Resource(attributes), exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
@@ -121,14 +121,14 @@ def encoded(attributes: Mapping[str, AttributeValue], pace: Pace, kind: Kind) ->
         _train(recorder, pace, 1.5 * pace.step_seconds, 0.0, steps=2, chance=chance)
         instruments.refresh()
         reader.collect()
-        queue.remove(len(queue))
+        queue.clear()
     reported.speed = _speed(pace, kind, chance)
     _train(recorder, pace, pace.step_seconds, NOISE, steps=pace.steps_a_report if kind.steps else 0, chance=chance)
     if kind.ended:
         recorder.words[layout.PHASE] = layout.PHASE_SHUT_DOWN
     instruments.refresh()
     reader.collect()
-    body = b"".join(queue.oldest())
+    body = b"".join(queue)
     provider.shutdown()
     return body
 

@@ -92,10 +92,8 @@ STARTING = {
     "replay trace.parquet --json": "tests/monitor/replay/traces",
     "replay traces/ --json": "tests/monitor/replay/traces",
     "replay trace.csv.gz --time-unit us": "tests/monitor/replay/traces",
-    "wandb-workspace": "tests/monitor/publish/wandb/test_workspace.py",
 }
-"""Commands that start a job, a browser or a live display, need ranks or recorders, read what others recorded, or send
-to another service."""
+"""Commands that start a job, a browser or a live display, need ranks or recorders, or read what others recorded."""
 READ_ONLY_AS_FAR_AS_SETTINGS = ("run", "monitor")
 
 TOKEN = "a control token of this test"

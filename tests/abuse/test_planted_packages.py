@@ -15,7 +15,6 @@ from rankwatch.contract import interpreter
 from rankwatch.inprocess.store import StoreProcess
 from rankwatch_launcher.monitor.process import LocalMonitor
 from rankwatch_monitor.diagnose import nodes
-from rankwatch_monitor.publish.wandb import workspace
 from support.ports import free_port
 
 PLANTED = "import os\nopen({mark!r}, 'w').close()\nos._exit(3)\n"
@@ -30,7 +29,6 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         package.mkdir(parents=True)
         (package / "__init__.py").write_text(PLANTED.format(mark=str(found)))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     monkeypatch.setattr(interpreter, "archive", None)
     monkeypatch.chdir(tmp_path / "shared")
@@ -59,10 +57,6 @@ def the_store_of_a_rank(_: Path) -> None:
     store._process.wait()
 
 
-def the_process_that_saves_a_workspace(_: Path) -> None:
-    assert workspace._saved("entity", "project", 60.0)[0] == ""
-
-
 def the_receiver_of_a_collector(folder: Path) -> None:
     interpreter.archive = str(folder / "rankwatch.pyz")  # taken back by the fixture
     with zipfile.ZipFile(interpreter.archive, "w") as file:
@@ -79,7 +73,6 @@ def the_receiver_of_a_collector(folder: Path) -> None:
         the_reader_of_a_record,
         the_probe_of_doctor,
         the_store_of_a_rank,
-        the_process_that_saves_a_workspace,
         the_receiver_of_a_collector,
     ],
 )

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from rankwatch.contract.files import tail
 from rankwatch_launcher.log import logger
 
 LARGEST: Final = 8 << 20
@@ -52,11 +53,5 @@ class MonitorLog:
 
     def last_line(self) -> str:
         """The last line of this run, shortened; empty if there is none."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(0, 2)
-                file.seek(max(self._begin, file.tell() - _CHUNK))
-                lines = file.read().decode(errors="replace").strip().splitlines()
-        except OSError:
-            return ""
+        lines = tail(self.path, _CHUNK, self._begin).strip().splitlines()
         return lines[-1][:300] if lines else ""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from rankwatch.contract.files import tail
 from rankwatch.contract.messages import read_text
 from rankwatch_launcher import procfs
 from rankwatch_launcher.log import logger
@@ -177,11 +178,8 @@ class PrewarmedWorker:
 
     def last_stderr_line(self) -> str:
         """The last line of its stderr."""
-        with contextlib.suppress(OSError):
-            size = os.fstat(self._stderr).st_size
-            lines = os.pread(self._stderr, CHUNK, max(0, size - CHUNK)).decode(errors="replace").splitlines()
-            return next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return ""
+        lines = tail(f"/proc/self/fd/{self._stderr}", CHUNK).strip().splitlines()
+        return lines[-1].strip() if lines else ""
 
     def kill(self) -> None:
         """Kill it with its process group."""

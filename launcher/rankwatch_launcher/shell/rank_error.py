@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from rankwatch.contract.files import tail
 from rankwatch.contract.messages import Frame
 from rankwatch.contract.text import decoded
 from rankwatch_launcher.core.exits import MAX_TEXT, RankError
@@ -35,7 +36,7 @@ def read_error(error_file: str, stderr: str = "") -> RankError | None:
         error_file: path of torch's error file; empty: unknown.
         stderr: path of the file that the rank's standard error goes to; empty: it goes to no file.
     """
-    return _from_error_file(error_file) or (_from_tail(stderr) if stderr else None)
+    return _from_error_file(error_file) or (error_of(tail(stderr, MAX_TAIL)) if stderr else None)
 
 
 def _from_error_file(path: str) -> RankError | None:
@@ -51,16 +52,6 @@ def _from_error_file(path: str) -> RankError | None:
         return RankError(str(message["message"]), frames_of(text), at, more.get("passing") is True, not more)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
         return None  # not written, or by a rank that died meanwhile
-
-
-def _from_tail(path: str) -> RankError | None:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_TAIL))
-            text = file.read(MAX_TAIL).decode(errors="replace")
-    except (OSError, ValueError):
-        return None
-    return error_of(text)
 
 
 def error_of(text: str) -> RankError | None:

@@ -15,6 +15,7 @@ from typing import Final
 
 from torch.distributed.elastic.multiprocessing import PContext
 
+from rankwatch.contract.files import tail
 from rankwatch.contract.intervals import omits_redundant_reports
 from rankwatch.contract.messages import KEPT_OUTPUT, LOG_LINES, LOGS_UNSENT, RankLog
 from rankwatch_launcher.core.exits import RankExit
@@ -67,15 +68,8 @@ def file_behind(descriptor: int) -> str:
 
 def last_lines(path: str) -> tuple[str, ...]:
     """The last lines of a file that are not blank, as a terminal would show them; empty: it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            begin = max(0, os.fstat(file.fileno()).st_size - MAX_READ)
-            file.seek(begin)
-            text = file.read(MAX_READ).decode(errors="replace")
-    except (OSError, ValueError):
-        return ()
-    whole = text.split("\n")[1 if begin else 0 :] or [text]
-    return tuple(line for line in map(as_shown, whole) if line.strip())[-LOG_LINES:]
+    lines = map(as_shown, tail(path, MAX_READ).split("\n"))
+    return tuple(line for line in lines if line.strip())[-LOG_LINES:]
 
 
 def log_facts(log_dir: str, run: str = "", *, kept: Path | None = None, sent: bool = True) -> dict[str, str]:

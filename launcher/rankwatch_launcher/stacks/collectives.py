@@ -1,17 +1,8 @@
-"""Queries the progress of a rank's process groups from torch's worker control plane, over a unix socket.
-
-The socket is created by :mod:`rankwatch.liveness.torch_control_plane`. Native threads answer while the rank's main
-thread is stuck and, for the flight recorder, while the GIL is held; a stopped process does not answer, so every call
-has a deadline.
-"""
+"""The progress of a rank's process groups, from torch's flight recorder."""
 
 from __future__ import annotations
 
-import http.client
 import math
-import socket
-import sys
-import time
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -19,10 +10,8 @@ from typing import Any, Final
 
 from rankwatch.contract.messages import Collective, read
 from rankwatch.contract.text import decoded
+from rankwatch.liveness.control_plane_client import FLIGHT_RECORDER, query
 
-FLIGHT_RECORDER: Final = "/handler/fr_trace_json"
-MAX_BYTES: Final = 32 * 2**20
-"""Limit on one answer. The flight recorder's 2,000 entries (torch's default) are about 1 MB."""
 MAX_GROUPS: Final = 64
 """Process groups reported per rank: those with the newest collectives."""
 MAX_MEMBERS: Final = 64
@@ -41,36 +30,6 @@ SAME_SIZE: Final = frozenset(
     {"all_reduce", "broadcast", "reduce", "_all_gather_base", "_allgather_base", "_reduce_scatter_base"}
 )
 """Operations to which all ranks pass a tensor of the same size; to others (all_to_all, gather) sizes may differ."""
-
-_CHUNK: Final = 2**16
-
-
-def query(path: Path, what: str, until: float, owner: int | None = None) -> bytes:
-    """The answer of the control plane at ``path``; ``until`` is on the monotonic clock.
-
-    ``owner``: the user who named it, which may be able to reach less than this one: a process of that user listens.
-
-    Raises:
-        OSError: no answer in time, or another user listens.
-        ValueError: the answer is an error, or too large.
-    """
-    connection = _UnixConnection(path, until, owner)
-    try:
-        connection.request("POST", what)
-        response = connection.getresponse()
-        found = bytearray()
-        while chunk := response.read1(_CHUNK):
-            found += chunk
-            if len(found) > MAX_BYTES:
-                raise ValueError(f"the answer has more than {MAX_BYTES} bytes")
-            connection.set_remaining_timeout()
-    except http.client.HTTPException as error:
-        raise ValueError(f"invalid answer of the control plane: {error!r}") from None
-    finally:
-        connection.close()
-    if response.status != 200:
-        raise ValueError(f"the control plane answered {response.status}: {found[:100].decode(errors='replace')}")
-    return bytes(found)
 
 
 def dump(path: Path, until: float) -> bytes:
@@ -201,33 +160,3 @@ def _ranks(listed: Any) -> tuple[int, ...]:
     ranks: Iterable[Any] = decoded(listed) if isinstance(listed, str) and listed else listed or ()
     found = tuple(int(r) for r in ranks)
     return found if len(found) <= MAX_MEMBERS else ()
-
-
-class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket with one deadline for all operations."""
-
-    def __init__(self, path: Path, until: float, owner: int | None) -> None:
-        super().__init__("localhost")
-        self._path, self._until, self._owner = path, until, owner
-        self._line = socket.socket(socket.AF_UNIX)  # http.client detaches its own when the answer begins
-
-    def connect(self) -> None:
-        self.set_remaining_timeout()
-        self._line.connect(str(self._path))
-        if self._owner is not None:
-            process_user_group = self._line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-            user = int.from_bytes(process_user_group[4:8], sys.byteorder)
-            if user != self._owner:
-                raise PermissionError(f"a process of another user (uid {user}) listens at {self._path}")
-        self.sock = self._line
-
-    def close(self) -> None:
-        super().close()
-        self._line.close()
-
-    def set_remaining_timeout(self) -> None:
-        """Set the socket's timeout to the remaining time; raises ``TimeoutError`` (an OSError) when none is left."""
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("no answer in time")
-        self._line.settimeout(left)

@@ -83,10 +83,8 @@ class WindowReport(NamedTuple):
     """Seconds of the step that closed it, by :class:`~rankwatch.contract.enums.Part`; empty: it was not profiled."""
     collectives: Mapping[str, CollectiveWindow] = {}
     """Of the same step, by process group."""
-    cpu_used: float | None = None
-    """Seconds a step that the training thread was on a CPU."""
     cpu_waited: float | None = None
-    """Seconds a step that it was ready to run, but had no CPU."""
+    """Seconds a step that the training thread was ready to run, but had no CPU."""
     compared: bool = False
     """How long ``step`` took is this rank's own measurement, and all that is known: ranks are compared by it."""
     operations: Mapping[str, OperationWindow] = {}

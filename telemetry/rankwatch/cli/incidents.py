@@ -15,7 +15,6 @@ from urllib.parse import quote
 from rankwatch.cli import flight_dumps
 from rankwatch.cli.common import add_flags, print_for_job
 from rankwatch.cli.formatting import count, duration, fault, spaced, when
-from rankwatch.cli.hosts import without_domains
 from rankwatch.cli.incident_report import incident_report, took
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Cell, Column, Terminal, terminal_of
@@ -76,7 +75,7 @@ def table(rows: Sequence[Json], terminal: Terminal) -> list[str]:
     for row, line in zip(rows, made[1:], strict=True):
         lines.append(line)
         outcome, style = row["outcome"] or f"{row['phase']}: {row['reason']}", "dim" if row["closed_at"] else "bad"
-        lines += terminal.wrapped(without_domains(outcome), "  ", style, most=2)
+        lines += terminal.wrapped(outcome, "  ", style, most=2)
     return lines
 
 

@@ -101,6 +101,18 @@ def read_file(path: Path, most: int = LARGEST, *, errors: str = "strict", owner:
     return body.decode(errors=errors)
 
 
+def tail(path: Path | str, most: int, begin: int = 0) -> str:
+    """The whole lines within the last ``most`` bytes of a file, not before ``begin``; empty: it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            start = max(begin, os.fstat(file.fileno()).st_size - most)
+            file.seek(start)
+            text = file.read(most).decode(errors="replace")
+    except (OSError, ValueError):
+        return ""
+    return text.partition("\n")[2] or text if start > begin else text
+
+
 def read_private(path: Path) -> bytes:
     """The content of a file that no other user can have made or read.
 

@@ -32,8 +32,6 @@ class LogGap(StrEnum):
     """The rank did not run on this node in that attempt, or its output is no longer kept."""
     NO_FILE = "no_file"
     """Its output goes to no file: to a terminal or a pipe, or it is not kept."""
-    SHARED = "shared"
-    """Its output goes to a file with that of the other ranks."""
     UNREADABLE = "unreadable"
     """The file cannot be read."""
     UNSENT = "unsent"

@@ -234,7 +234,6 @@ GPU_ERRORS: Final = Metric(
 
 METRICS: Final = tuple(each for each in list(globals().values()) if isinstance(each, Metric))
 """All of them, in the order above: a new one is one row there."""
-WINDOW_METRICS: Final = METRICS[METRICS.index(WINDOW_ITERATION) : METRICS.index(KERNEL_SOURCE) + 1]
 DEVICE_METRICS: Final = METRICS[METRICS.index(GPU_UTILIZATION) :]
 
 OTLP_METRICS_PATH: Final = "/v1/metrics"

@@ -6,8 +6,10 @@ of a second, so it is imported and called on the exporter thread only.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -25,7 +27,7 @@ from rankwatch.export.instruments import Instruments
 from rankwatch.export.parallel_layout import ParallelLayout
 from rankwatch.export.resource import AttributeValue
 from rankwatch.export.spans import Spans
-from rankwatch.export.transport import OtlpClient, SendQueue, SendResult, SendStatus
+from rankwatch.export.transport import MAX_BATCH, MAX_QUEUED, OtlpClient, SendResult, SendStatus
 from rankwatch.profiling.profiler import Profiling
 from rankwatch.recording.recorder import Recorder, SectionRun
 from rankwatch.recording.scalars import Scalars
@@ -57,7 +59,7 @@ class ForkSafeMeterProvider(MeterProvider):
 class EncodingReader(MetricReader):
     """Encodes each collection into the queue. No thread and no fork hook: the exporter thread calls ``collect``."""
 
-    def __init__(self, queue: SendQueue, recorder: Recorder, layout: ParallelLayout) -> None:
+    def __init__(self, queue: deque[bytes], recorder: Recorder, layout: ParallelLayout) -> None:
         super().__init__(
             preferred_temporality={Histogram: AggregationTemporality.DELTA},
             preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation(max_scale=BUCKET_SCALE)},
@@ -72,8 +74,8 @@ class EncodingReader(MetricReader):
             further = Resource(found)
             each = [replace(one, resource=one.resource.merge(further)) for one in metrics_data.resource_metrics]
             metrics_data = replace(metrics_data, resource_metrics=each)
-        dropped = self._queue.put(encode_metrics(metrics_data).SerializeToString())
-        self._recorder.drop(DROP_BACKLOG, dropped)
+        self._recorder.drop(DROP_BACKLOG, int(len(self._queue) == self._queue.maxlen))
+        self._queue.append(encode_metrics(metrics_data).SerializeToString())
 
     def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
         """There is nothing to release."""
@@ -93,7 +95,8 @@ class ExportPipeline:
         resource = Resource(attributes)
         self._recorder = recorder
         self._profiling = profiling
-        self._queue = SendQueue()
+        self._queue: deque[bytes] = deque(maxlen=MAX_QUEUED)
+        """The newest encoded reports, the oldest first; used by one thread."""
         self._reader = EncodingReader(self._queue, recorder, ParallelLayout(attributes, settings.rank))
         # The provider is not kept. The SDK's fork hook holds it weakly, so that in a child it finds nothing to call.
         meter = ForkSafeMeterProvider(
@@ -138,13 +141,14 @@ class ExportPipeline:
         return self._send_queue(self._metrics)
 
     def _send_queue(self, client: OtlpClient) -> bool:
-        while len(self._queue):
-            batch = self._queue.oldest()
+        while self._queue:
+            batch = tuple(islice(self._queue, MAX_BATCH))
             # Concatenated protobuf messages decode as one message with all their repeated fields.
             result = client.send(b"".join(batch))
             if result.status is SendStatus.RETRY_LATER:
                 return False
-            self._queue.remove(len(batch))
+            for _ in batch:
+                self._queue.popleft()
             self._recorder.drop(DROP_REFUSED, len(batch) if result.status is SendStatus.REJECTED else 0)
             self._recorder.drop(DROP_REFUSED_POINTS, _rejected_points(result))
         return True

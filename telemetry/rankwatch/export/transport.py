@@ -1,4 +1,4 @@
-"""OTLP requests to one receiver, and the queue of reports that wait for it. Imported on the exporter thread only.
+"""OTLP requests to one receiver. Imported on the exporter thread only.
 
 The stock OTLP exporters are not used: they retry by sleeping for up to their timeout, report no more than success or
 failure, and import requests, which takes 8 MB of every rank. Here the retry is the next report, sent with newer ones,
@@ -11,11 +11,9 @@ import gzip
 import logging
 import time
 import zlib
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from itertools import islice
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -61,31 +59,6 @@ class SendResult:
     retry_after: float = 0.0
     body: bytes = b""
     unauthorized: bool = False
-
-
-class SendQueue:
-    """The newest encoded reports, oldest first, at most ``capacity`` of them. Used by one thread."""
-
-    def __init__(self, capacity: int = MAX_QUEUED) -> None:
-        self._reports: deque[bytes] = deque(maxlen=capacity)
-
-    def __len__(self) -> int:
-        return len(self._reports)
-
-    def put(self, report: bytes) -> int:
-        """Add the newest report; return how many old ones were dropped for it."""
-        dropped = int(len(self._reports) == self._reports.maxlen)
-        self._reports.append(report)
-        return dropped
-
-    def oldest(self, count: int = MAX_BATCH) -> Sequence[bytes]:
-        """Return the reports to send next; they stay queued until :meth:`remove`."""
-        return tuple(islice(self._reports, count))
-
-    def remove(self, count: int) -> None:
-        """Remove the ``count`` oldest, which were delivered or rejected."""
-        for _ in range(count):
-            self._reports.popleft()
 
 
 class OtlpClient:

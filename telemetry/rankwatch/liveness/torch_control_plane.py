@@ -112,10 +112,15 @@ def _listener(path: Path) -> int | None:
         with socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(1.0)
             asking.connect(str(path))
-            credentials = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            return process_and_user(asking)[0]
     except OSError:
         return None
-    return int(struct.unpack("3i", credentials)[0])
+
+
+def process_and_user(connected: socket.socket) -> tuple[int, int]:
+    """Who listens at the other end of a unix socket."""
+    process, user, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return process, user
 
 
 def _keep_for_ever(server: object) -> None:

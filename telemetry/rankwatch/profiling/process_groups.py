@@ -19,21 +19,19 @@ which nothing else tells apart.
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
-import socket
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract import collectives as operations
 from rankwatch.contract.semconv import POINT_TO_POINT
 from rankwatch.liveness import torch_control_plane
+from rankwatch.liveness.control_plane_client import FLIGHT_RECORDER, query
 from rankwatch.profiling.source import Collective, Interval, Trace, Transfer
 
 DEFAULT_GROUP: Final = "default_pg"
@@ -42,9 +40,8 @@ BATCH: Final = 128
 """Entries read between two pauses, under 1 ms; in a pause the script can acquire the GIL."""
 PAUSE: Final = 0.001
 
-HANDLER: Final = "/handler/fr_trace_json"
-ANSWER: Final = 0.5
-"""Seconds for each part of an answer of the control plane."""
+ANSWER: Final = 5.0
+"""Seconds for an answer of the control plane."""
 MAX_DUMP: Final = 8 << 20
 """Bytes of a dump that are read; torch's 2,000 entries are 1 MB."""
 
@@ -132,26 +129,10 @@ def _asked() -> bytes | None:
     path = torch_control_plane.own_server()
     if path is None:
         return None
-    connection = _Connection(path)
     try:
-        connection.request("POST", HANDLER)
-        response = connection.getresponse()
-        return response.read(MAX_DUMP) if response.status == 200 else None
-    except (OSError, http.client.HTTPException):
+        return query(path, FLIGHT_RECORDER, time.monotonic() + ANSWER, most=MAX_DUMP)
+    except (OSError, ValueError):
         return None
-    finally:
-        connection.close()
-
-
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=ANSWER)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(ANSWER)
-        self.sock.connect(str(self._path))
 
 
 def _end_of_gap(text: str, at: int) -> int:

@@ -16,6 +16,9 @@ from rankwatch.contract import semconv
 from rankwatch.contract.enums import Part
 from rankwatch_monitor.core.events import RankReport
 
+WINDOW_METRICS = semconv.METRICS[
+    semconv.METRICS.index(semconv.WINDOW_ITERATION) : semconv.METRICS.index(semconv.KERNEL_SOURCE) + 1
+]
 LABELS = (
     semconv.ATTR_SECTION,
     semconv.ATTR_KERNEL,
@@ -48,7 +51,7 @@ NUMBERS = st.one_of(st.none(), st.floats(), st.floats(0, 10), st.integers(-(2**6
 
 @st.composite
 def points(draw: st.DrawFn) -> Fill:
-    metric = draw(st.sampled_from([*semconv.WINDOW_METRICS, *semconv.DEVICE_METRICS])).name
+    metric = draw(st.sampled_from([*WINDOW_METRICS, *semconv.DEVICE_METRICS])).name
     labels = {key: draw(st.one_of(st.sampled_from(KNOWN), st.text(max_size=20))) for key in LABELS}
     labels |= {key: draw(st.sampled_from(words)) for key, words in WORDS.items()}
     kept = draw(st.sets(st.sampled_from(sorted(labels))).map(lambda left_out: labels.keys() - left_out))
@@ -81,7 +84,7 @@ def test_any_points_at_all(odd: list[Fill], left_out: set[int]) -> None:
     assert again.device == report.device
 
 
-@given(st.lists(st.binary(max_size=8), max_size=4), st.sampled_from(semconv.WINDOW_METRICS))
+@given(st.lists(st.binary(max_size=8), max_size=4), st.sampled_from(WINDOW_METRICS))
 def test_names_of_any_bytes_that_are_text_and_points_of_another_kind(
     printed: list[bytes], metric: semconv.Metric
 ) -> None:
@@ -112,7 +115,7 @@ def assert_bounded(report: RankReport) -> None:
 
 def has_time(request: ExportMetricsServiceRequest) -> bool:
     """Whether any point of the window, rejected ones included, states when it was."""
-    window = {metric.name for metric in semconv.WINDOW_METRICS if "kernel" not in metric.name}
+    window = {metric.name for metric in WINDOW_METRICS if "kernel" not in metric.name}
     metrics = request.resource_metrics[0].scope_metrics[0].metrics
     return any(metric.gauge.data_points[0].time_unix_nano for metric in metrics if metric.name in window)
 

@@ -27,7 +27,7 @@ def sent(rank: int) -> bytes:
     report = rank_report("job", rank, 2, iteration=64, open_sections={"step": 0.1}, resource=layout)
     add_window(report, 64, sections={"step": STEP}, parts=PARTS, collectives={"dp": {"busy": 0.1, "exposed": 0.05}})
     add_kernels(report, {"gemm": GEMM})
-    gauge(report, "rankwatch.cpu.time", 0.25, rankwatch__statistic="used")
+    gauge(report, "rankwatch.cpu.time", 0.25, rankwatch__statistic="waited")
     gauge(report, "hw.gpu.power", 480.0)
     gauge(report, "hw.gpu.throttled", 1, rankwatch__reason="sw_power_cap")
     return body(report)

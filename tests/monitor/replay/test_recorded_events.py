@@ -56,8 +56,7 @@ WINDOW = WindowReport(
     {"step": SectionWindow(16, 0.5, 0.75, 1.0, 0.625)},
     {"compute": 0.1 + 0.2, "host": 0.0},
     {"dp": CollectiveWindow(3, 0.25, 0.125, 0.001)},
-    0.4,
-    0.0,
+    0.25,
     compared=True,
     operations={"all_reduce dp": OperationWindow(3, 0.25, 0.001, 3000, 2000, 1500)},
 )

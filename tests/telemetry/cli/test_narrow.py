@@ -72,8 +72,7 @@ def test_no_command_writes_beyond_80_columns_and_the_reason_is_whole(
     assert [line for lines in shown.values() for line in lines if len(line) > 80] == []
     flat = {name: " ".join(" ".join(lines).split()) for name, lines in shown.items()}
     status = flat[f"status {hung}"]
-    assert incident["title"].replace(host(SLOW // 8), "…001-174") in status
-    assert f"hosts are shortened: …000-170 is {host(0)}" in status
+    assert incident["title"] in status
     assert "at 0 steps/s" in status
     for name in (f"incidents {hung} {incident['id']}", f"report {hung}"):
         assert incident["reason"] in flat[name], name
@@ -84,9 +83,10 @@ def test_watch_scrolls_through_what_does_not_fit(monitor: RunningMonitor, hung: 
     command = [sys.executable, "-m", "rankwatch", "status", hung, "--watch", "--monitor", monitor.url]
     with seated(command, environment(TERM="xterm-256color"), columns=80, lines=16) as seat:
         first = seat.until("0 lines above, ")
-        assert "hosts are shortened" not in first
+        last = f"and {NODES - render.SHOWN} more nodes"
+        assert last not in first
         seat.press("\x1b[F")  # End
-        assert "hosts are shortened" in seat.until(" 0 below: arrow keys")
+        assert last in seat.until(" 0 below: arrow keys")
         seat.forget()
         seat.press("\x1b[H\x1b[B")  # Home, then down
         seat.until("1 lines above, ")

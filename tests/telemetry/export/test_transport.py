@@ -1,4 +1,4 @@
-"""OTLP requests to one receiver, and the queue of reports that wait for it."""
+"""OTLP requests to one receiver."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 
-from rankwatch.export.transport import OtlpClient, SendQueue, SendResult, SendStatus, interpret
+from rankwatch.export.transport import OtlpClient, SendResult, SendStatus, interpret
 from rankwatch.settings import load
 from telemetry.receiver import Answer as Reply
 from telemetry.receiver import Receiver
@@ -176,24 +174,6 @@ def test_a_connection_that_went_stale_is_replaced_at_once() -> None:
         made.close()
         thread.join(60)
         assert not thread.is_alive()
-
-
-@given(st.integers(1, 5), st.lists(st.integers(0, 3), max_size=60))
-def test_the_queue_keeps_the_newest_in_order_and_counts_the_dropped(capacity: int, events: list[int]) -> None:
-    """0 puts a report, n removes the n oldest."""
-    queue = SendQueue(capacity)
-    put = dropped = removed = 0
-    for event in events:
-        if event:
-            count = min(event, len(queue))
-            queue.remove(count)
-            removed += count
-        else:
-            dropped += queue.put(b"%d" % put)
-            put += 1
-        assert len(queue) == put - dropped - removed <= capacity
-        assert list(queue.oldest(capacity)) == [b"%d" % n for n in range(put - len(queue), put)]
-        assert queue.oldest(2) == queue.oldest(capacity)[:2]
 
 
 def test_the_own_monitor_may_take_its_time_to_start(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,6 @@ from rankwatch_monitor.core.views.account import clauses, unsaved_log
 from rankwatch_monitor.core.views.advice import playbook
 from rankwatch_monitor.core.views.host_activity import HostActivity
 from rankwatch_monitor.core.views.stack_errors import stack_errors
-from rankwatch_monitor.core.views.vitals import vitals
 
 PROGRESS_SHOWN: Final = 1024
 """Positions within process groups in one response."""
@@ -44,6 +43,18 @@ def of_job(job: Job, now: float, activity: HostActivity | None = None) -> respon
         "dropped": job.dropped,
         "stale_reports": job.stale.count,
     }
+
+
+def vitals(job: Job) -> responses.Vitals:
+    """A step and its parts, and what the script logged last; None: not known.
+
+    The step is that of the newest window of this attempt, medians over the ranks.
+    """
+    sample = job.performance.history.latest
+    step: responses.StepParts | None = None
+    if sample is not None and sample.attempt == job.attempt:
+        step = {"seconds": sample.step, "parts": dict(sample.parts), "waiting": sample.waiting}
+    return {"step": step, "logged": {name: each.value for name, each in sorted(job.logged.latest.items())}}
 
 
 def of_incident(

@@ -81,8 +81,7 @@ def _of_hangs(host: str, gpu: Gpu, hangs: Sequence[Fault], suspected: Sequence[F
     every = [*hangs, *suspected]
     function = common_function(every)
     also = also_suspected(suspected)
-    ranks = gpu.of_ranks
-    subject, verb = capital(ranks), "hang" if ranks.startswith("ranks") else "hangs"
+    subject, verb = capital(gpu.of_ranks), "hangs" if len(gpu.faulty_ranks) == 1 else "hang"
     if not function:
         found = f"{subject} on {host} {verb}, and no stack shows where: {gpu.history()}{also}."
         unseen = max((i for i, _ in every if i.open), key=lambda i: i.opened_at, default=None)

@@ -35,6 +35,10 @@ def drain(facts: Mapping[str, str], reason: str) -> str:
     return f"kubectl cordon {operands(facts['kubernetes_node'])}" if "kubernetes_node" in facts else ""
 
 
+SCHEDULERS: Final = ("slurm", "kubernetes")
+"""Those that :func:`still_runs` asks, in place of a host."""
+
+
 def still_runs(facts: Mapping[str, str], host: str, launcher_pid: int) -> str:
     """Show whether a job still runs, and where its scheduler keeps that, how it ended.
 

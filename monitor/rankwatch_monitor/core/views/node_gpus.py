@@ -80,10 +80,14 @@ class Gpu:
         return self.uuid or str(self.number)
 
     @property
+    def faulty_ranks(self) -> list[int]:
+        """The ranks of its faults, each once."""
+        return list(dict.fromkeys([c.rank for _, c in self.faults] + [slow.rank for _, slow in self.slow]))
+
+    @property
     def of_ranks(self) -> str:
         """``rank 5``, the rank of all its faults; several: the first of them, and how many more."""
-        ranks = dict.fromkeys([c.rank for _, c in self.faults] + [slow.rank for _, slow in self.slow])
-        first, *others = ranks
+        first, *others = self.faulty_ranks
         if len(others) > 1:
             return f"ranks {first} and {len(others)} more"
         return f"ranks {first} and {others[0]}" if others else f"rank {first}"

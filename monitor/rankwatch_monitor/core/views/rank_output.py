@@ -120,8 +120,6 @@ def _words(gap: LogGap, host: str, path: str, earlier: bool) -> str:
             return f"it did not run{on} in this attempt, or its output is no longer kept there"
         case LogGap.NO_FILE:
             return f"its output{on} goes to no file: {rank_logs.KEEP_THEM}"
-        case LogGap.SHARED:
-            return f"its output{on} goes to a file with that of other ranks"
         case LogGap.UNREADABLE:
             return f"its log{f' {path}' if path else ''} cannot be read{on}"
         case LogGap.UNSENT:

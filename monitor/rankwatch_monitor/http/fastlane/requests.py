@@ -45,8 +45,8 @@ class FallBackError(Exception):
 
 
 @dataclass(slots=True)
-class BufferedPost:
-    """A request whose body is being received."""
+class CountedPost:
+    """A request whose body is being received, and counts against the memory for bodies."""
 
     head: bytes
     """With the empty line at its end."""
@@ -57,13 +57,21 @@ class BufferedPost:
     size: int = 0
     """Bytes received so far."""
     sender: str = ""
+    admitted: AbstractContextManager[Body] | None = None
+    counted: Body | None = None
 
     def add(self, data: bytes) -> bytes:
-        """Append received bytes; return those after the end of the body."""
+        """Append received bytes; return those after the end of the body.
+
+        Raises:
+            Refusal: 429, too much is in flight and most of it is this client's.
+        """
         missing = self.length - self.size
         own, rest = (data, b"") if len(data) <= missing else (data[:missing], data[missing:])
         self.parts.append(own)
         self.size += len(own)
+        assert self.counted is not None
+        self.counted.grew(len(own))
         return rest
 
     @property
@@ -77,30 +85,7 @@ class BufferedPost:
         return b"".join(self.parts)
 
     def release(self) -> None:
-        """Called when the request has ended, however it did."""
-
-
-@dataclass(slots=True)
-class CountedPost(BufferedPost):
-    """A request whose body counts against the memory for bodies."""
-
-    admitted: AbstractContextManager[Body] | None = None
-    counted: Body | None = None
-
-    def add(self, data: bytes) -> bytes:
-        """Append received bytes; return those after the end of the body.
-
-        Raises:
-            Refusal: 429, too much is in flight and most of it is this client's.
-        """
-        before = self.size
-        rest = BufferedPost.add(self, data)
-        assert self.counted is not None
-        self.counted.grew(self.size - before)
-        return rest
-
-    def release(self) -> None:
-        """Stop counting the body."""
+        """Stop counting the body: the request has ended, however it did."""
         assert self.admitted is not None
         self.admitted.__exit__(None, None, None)
 

@@ -363,15 +363,13 @@ def _window(metrics: Metrics, draft: Draft) -> Make:
     cpu = _words(metrics, semconv.CPU_TIME.name, semconv.ATTR_STATISTIC, CPU, draft)
 
     def make(values: Values) -> Unrepeated:
-        times_of_cpu = cpu(values)
         window = WindowReport(
             iteration(values),
             steps(values),
             sections(values),
             parts(values),
             groups(values),
-            times_of_cpu.get("used"),
-            times_of_cpu.get("waited"),
+            cpu(values).get("waited"),
             operations=operations(values),
         )
         return Unrepeated(window, max(times(values)), window.iteration)

@@ -99,7 +99,6 @@ class WindowComposite:
             dict(self._sections()),
             self.parts,
             dict(self._collectives()),
-            self.cpu.get("used"),
             self.cpu.get("waited"),
             operations=dict(self._operations()),
         )

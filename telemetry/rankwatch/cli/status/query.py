@@ -1,7 +1,6 @@
 """Requests of ``rankwatch status``, and which jobs need attention. No formatting.
 
-States of ranks come from the live stream, one byte per rank. Per-rank details are requested only if the monitor has
-found a problem, and for jobs of up to :data:`MAX_DETAILED_RANKS` ranks.
+States of ranks come from the live stream, one byte per rank.
 """
 
 from __future__ import annotations
@@ -12,15 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from rankwatch.cli.status.course import HOUR, POINTS
 from rankwatch.monitor_client import MonitorClient, path_of
 
 TERMINAL_STATES: Final = ("finished", "failed", "stopped")
 RECENT_FAILURE: Final = 3600.0
 """Seconds for which a failed job needs attention in the list of all jobs."""
-MAX_DETAILED_RANKS: Final = 4096
-"""World size up to which per-rank details are requested."""
-_SUSPECT_STATES: Final = ("waiting", "hung", "suspected", "silent", "stopped")
+LOGGED_LATELY: Final = 3600.0
+"""Seconds in which logged values that are not finite are looked for."""
+_POINTS: Final = 120
 _UNKNOWN_ELSEWHERE: Final = {
     "ended_at": None,
     "iteration": None,
@@ -38,18 +36,6 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class PassedLimit:
-    """A limit that some ranks exceed."""
-
-    what: str
-    limit: float
-    longest: float
-    """Seconds, the maximum over the ranks."""
-    source: str
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class JobSnapshot:
     """State of one job at one time."""
 
@@ -63,9 +49,8 @@ class JobSnapshot:
     stragglers: Sequence[Json]
     """Open ones, the costliest first."""
     goodput: Json
-    passed: Sequence[PassedLimit]
-    trends: Json | None = None
-    """The last hour as columns; None with a monitor that has none."""
+    not_finite: Mapping[str, Json]
+    """Logged values that were NaN or infinite after their last finite one, by name."""
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -76,10 +61,7 @@ class JobSnapshot:
             "last_incident": self.last,
             "stragglers": list(self.stragglers),
             "goodput": self.goodput,
-            "limits_passed": [
-                {"what": p.what, "limit": p.limit, "longest": p.longest, "source": p.source, "ranks": list(p.ranks)}
-                for p in self.passed
-            ],
+            "not_finite": self.not_finite,
         }
 
 
@@ -104,28 +86,18 @@ def job_snapshot(client: MonitorClient, job_id: str) -> JobSnapshot:
     goodput = client.read(f"{path}/goodput")
 
     def build() -> JobSnapshot:
-        ranks = by_state(live.get("grid", {}))
-        suspect = any(state in ranks for state in _SUSPECT_STATES) and job["ended_at"] is None
-        detailed = suspect and job["world_size"] <= MAX_DETAILED_RANKS
-        rows = client.read(f"{path}/ranks")["ranks"] if detailed else ()
+        since = (job["ended_at"] or client.now()) - LOGGED_LATELY
         return JobSnapshot(
             job=job,
-            ranks=ranks,
+            ranks=by_state(live.get("grid", {})),
             incident=next((each for each in incidents if each["phase"] != "closed"), None),
             last=next((each for each in incidents if each["phase"] == "closed"), None),
             stragglers=[each for each in stragglers if each["ended"] is None],
             goodput=goodput,
-            passed=limits_passed(rows, job["timeouts"]),
-            trends=_last_hour(client, path, job["ended_at"]),
+            not_finite=not_finite(client.read(f"{path}/trends?since={since:.0f}&points={_POINTS}")),
         )
 
     return _validated(client, build)
-
-
-def _last_hour(client: MonitorClient, path: str, ended: float | None) -> Json:
-    since = (client.now() if ended is None else ended) - HOUR
-    found: Json = client.read(f"{path}/trends?since={since:.0f}&points={POINTS}")
-    return found
 
 
 def in_trouble(job: Json, now: float, *, alone: bool) -> bool:
@@ -153,37 +125,19 @@ def by_state(grid: Json) -> dict[str, list[int]]:
     return {state: members for state, members in found.items() if members}
 
 
-def limits_passed(rows: Sequence[Json], timeouts: Sequence[Json]) -> list[PassedLimit]:
-    """Limits exceeded by ranks in which the monitor has found a problem.
-
-    Other ranks are skipped: the first entry into a section has a limit of its own, which only the monitor knows.
-    """
-    sections = {row["section"]: row for row in timeouts if row["section"]}
-    others = {row["what"]: row for row in timeouts if not row["section"]}
-    found: dict[tuple[str, float, str], dict[int, float]] = {}
-
-    def note(what: str, limit: Json | None, rank: int, age: float | None) -> None:
-        if limit is not None and limit["in_force"] is not None and age is not None and age > limit["in_force"]:
-            found.setdefault((what, limit["in_force"], limit["source"] or ""), {})[rank] = age
-
-    for row in rows:
-        if row["state"] not in _SUSPECT_STATES:
-            continue
-        rank, opened = row["rank"], row["open_sections"]
-        innermost = min(opened, key=opened.__getitem__, default=None)
-        for name, age in opened.items():
-            limit = sections.get(name)
-            # A learned limit applies to the innermost section only: an enclosing one lasts as long as its children.
-            if limit is not None and (limit["source"] == "configured" or name == innermost):
-                note(f"section {name}", limit, rank, age)
-        if not opened:
-            note("out of section", others.get("out_of_section"), rank, row["idle"])
-            note("heartbeat", others.get("heartbeat"), rank, row["heartbeat_age"])
-        note("silence", others.get("silence"), rank, row["report_age"])
-    return [
-        PassedLimit(what, limit, max(ages.values()), source, tuple(ages))
-        for (what, limit, source), ages in found.items()
-    ]
+def not_finite(trends: Json) -> dict[str, Json]:
+    """How many values of a name were NaN or infinite after its ``last_finite`` one, where there were any."""
+    found: dict[str, Json] = {}
+    for name, counts in trends["non_finite"].items():
+        bad, finite = 0.0, None
+        for value, number in zip(trends["logged"][name], counts, strict=False):
+            if number:
+                bad += number
+            elif value is not None:
+                bad, finite = 0.0, value
+        if bad:
+            found[name] = {"values": round(bad), "last_finite": finite}
+    return found
 
 
 def _validated(client: MonitorClient, read: Callable[[], T]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rankwatch.cli.formatting import (
@@ -21,8 +21,6 @@ from rankwatch.cli.formatting import (
     verdict_row,
     when,
 )
-from rankwatch.cli.hosts import hosts_of, legend, short_names, short_snapshot, without_domains
-from rankwatch.cli.status.course import course_lines
 from rankwatch.cli.status.query import JobSnapshot, Json
 from rankwatch.cli.terminal import STATE_STYLES, Cell, Column, Terminal
 from rankwatch.contract.text import operands
@@ -55,25 +53,21 @@ def fleet_lines(jobs: Sequence[Json], terminal: Terminal, now: float) -> list[st
     for job, line in zip(jobs, table[1:], strict=True):
         lines.append(line)
         if why := _why(job):
-            lines += terminal.wrapped(without_domains(why), "  ", reason_style(job), most=_REASON_LINES)
+            lines += terminal.wrapped(why, "  ", reason_style(job), most=_REASON_LINES)
         lines += next_line(job, terminal)
     return lines
 
 
 def job_lines(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[str]:
-    """One job: state and reason, figures, ranks, incident, stragglers, limits passed, last hour, goodput, nodes."""
-    names = short_names(hosts_of(snapshot.job)) if terminal.height else {}
-    snapshot = short_snapshot(snapshot, names)
+    """One job: state and reason, figures, ranks, incident, stragglers, logged values, goodput, nodes."""
     parts = (
         headline_lines(snapshot.job, terminal, now),
         _ranks(snapshot, terminal),
         _incident(snapshot, terminal, now),
         _stragglers(snapshot, terminal, now),
-        _passed(snapshot, terminal),
-        course_lines(snapshot.trends, terminal),
+        _not_finite(snapshot.not_finite, terminal),
         _goodput(snapshot.goodput, terminal),
-        node_lines(snapshot.job, terminal)
-        + [line for each in legend(names) for line in terminal.wrapped(each, "", "dim")],
+        node_lines(snapshot.job, terminal),
     )
     lines: list[str] = []
     for part in parts:
@@ -274,27 +268,18 @@ def _stragglers(snapshot: JobSnapshot, terminal: Terminal, now: float) -> list[s
     return lines + ([f"  and {count(more, 'more rank')}: 'rankwatch report --scores'"] if more > 0 else [])
 
 
-def _passed(snapshot: JobSnapshot, terminal: Terminal) -> list[str]:
-    if not snapshot.passed:
-        return []
-    columns = (
-        Column("LIMITS PASSED", least=10),
-        Column("LIMIT", right=True),
-        Column("LONGEST", right=True),
-        Column("SOURCE", drop=1),
-        Column("RANKS", least=8),
-    )
-    rows = [
-        [
-            Cell(p.what),
-            Cell(f"{p.limit:g} s"),
-            Cell(duration(p.longest), "bad"),
-            Cell(spaced(p.source)),
-            Cell(ranks(p.ranks)),
-        ]
-        for p in snapshot.passed
-    ]
-    return terminal.table(columns, rows)
+def _not_finite(found: Mapping[str, Json], terminal: Terminal) -> list[str]:
+    lines: list[str] = []
+    for name, each in found.items():
+        last = (
+            "never finite in the last hour"
+            if each["last_finite"] is None
+            else f"last finite: {each['last_finite']:.4g}"
+        )
+        lines += terminal.wrapped(
+            f"LOGGED {name} is NaN or infinite: {count(each['values'], 'value')}, {last}", "", "bad"
+        )
+    return lines
 
 
 def goodput_lines(goodput: Json, terminal: Terminal) -> list[str]:

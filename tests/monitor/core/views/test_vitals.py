@@ -7,7 +7,7 @@ import pytest
 from monitor.core.scene import Scene
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.events import RankReport
-from rankwatch_monitor.core.views.vitals import vitals
+from rankwatch_monitor.core.views.details import vitals
 from support.windows import Ranks
 
 

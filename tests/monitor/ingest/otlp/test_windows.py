@@ -54,7 +54,6 @@ def test_a_whole_window(ingest: Ingest) -> None:
         {"step": SectionWindow(16, 0.5, 0.75, 1.0, 0.625), "backward": SectionWindow(32, 0.25, 0.25, 0.25, 0.25)},
         {"data": 0.125, "host": 0.0625, "compute": 0.25, "communication": 0.0625},
         {"dp": CollectiveWindow(12, 0.125, 0.0625, 0.001), "tp": CollectiveWindow(3, 0.0, 0.0, 0.0)},
-        0.4,
         0.0,
     )
 

@@ -27,7 +27,11 @@ def advise(situation: Situation) -> Advice:
     by_host = {node.registration.host: node.registration for node in job.nodes.values()}
     asked = (host_commands.still_runs(each.facts, host, each.launcher_pid) for host, each in by_host.items())
     commands = list(dict.fromkeys(asked))[:HOSTS]
-    shown = ". The command shows its launchers" if any(each.startswith("ssh ") for each in commands) else ""
+    shown = (
+        ". The command shows its launchers"
+        if any(each.facts.get("scheduler") not in host_commands.SCHEDULERS for each in by_host.values())
+        else ""
+    )
     first = next(iter(by_host), "")
     reach = host_commands.reaches_monitor(by_host[first].facts) if first else ""
     reached = f". The command shows whether {first} reaches it" if reach else ""

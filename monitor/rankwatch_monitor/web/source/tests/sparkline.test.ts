@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { path } from "../src/logic/sparkline";
+import { path } from "../src/view/sparkline";
 
 const scale = { unknown: 255, largest: 254 };
 

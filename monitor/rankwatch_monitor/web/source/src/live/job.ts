@@ -1,14 +1,20 @@
 // One job, kept current by the event stream and by polling: summary, grid, ranks, incidents.
 
 import { batch, type Signal, signal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
 import { exactNow, expectNoClock } from "../api/connection";
 import { get, Problem } from "../api/client";
-import type { GridEvent, Incident, JobDetail, JobSummary, Performance, RankReport, RankState } from "../api/types";
+import type { Goodput, GridEvent, Incident, IncidentDetail, JobDetail, JobSummary, Performance, RankReport, RankState } from "../api/types";
 import { merged } from "../logic/incidents";
 import { bytesOf } from "./grid";
 import { poller } from "./poll";
-import { type SlowPoll, startSlowPoll } from "./slow_poll";
 import { listen, type Stream } from "./stream";
+
+const EVERY_MS = 10_000;
+/** A job that has ended may be launched again. */
+const ENDED_EVERY_MS = 60_000;
+/** Debounces bursts of incident events. */
+const SOON_MS = 400;
 
 export interface Grid {
   states: Uint8Array;
@@ -20,6 +26,16 @@ export interface Grid {
 export interface Reports {
   byRank: (RankReport | undefined)[];
   at: number;
+}
+
+/** Slowly changing data of a job. Polled while the tab is visible, and soon after an incident event. */
+interface SlowPoll {
+  /** Null until the first response. */
+  detail: Signal<JobDetail | null>;
+  goodput: Signal<Goodput | null>;
+  /** Read again shortly, since something has changed. */
+  refreshSoon(): void;
+  close(): void;
 }
 
 export interface JobWatch extends Stream {
@@ -138,6 +154,36 @@ export function watchJob(id: string): JobWatch {
       ended.abort();
     },
   };
+}
+
+function startSlowPoll(path: string, over: () => boolean): SlowPoll {
+  const detail = signal<JobDetail | null>(null);
+  const goodput = signal<Goodput | null>(null);
+  const { soon, close } = poller(() => (over() ? ENDED_EVERY_MS : EVERY_MS), (ended) =>
+    // Each may fail on its own.
+    Promise.allSettled([
+      get<JobDetail>(path, ended).then((answer) => (detail.value = answer)),
+      get<Goodput>(`${path}/goodput`, ended).then((answer) => (goodput.value = answer)),
+    ]),
+  );
+  return { detail, goodput, refreshSoon: () => soon(SOON_MS), close };
+}
+
+/** One incident with its stacks, read again when they change. Null until the first answer. */
+export function useDetail(job: string, incident: Incident | null): Signal<IncidentDetail | null> {
+  const id = incident?.id;
+  const detail = useMemo(() => signal<IncidentDetail | null>(null), [job, id]);
+  useEffect(() => {
+    if (id === undefined) return;
+    const ended = new AbortController();
+    get<IncidentDetail>(`/jobs/${encodeURIComponent(job)}/incidents/${encodeURIComponent(id)}`, ended.signal).then(
+      (answer) => (detail.value = answer),
+      () => undefined, // shown by the connection bar
+    );
+    return () => ended.abort();
+    // Stacks arrive with the capture: read again when the phase changes.
+  }, [detail, incident?.phase, incident?.timeline.captured]);
+  return detail;
 }
 
 /** Ranks of which the details are read with each step of the job. */

@@ -1,7 +1,9 @@
 // Which ranks of a table are alike, so that one line stands for them.
 
 import type { PlacedRank, RankReport } from "../api/types";
+import { grouped } from "./nodes";
 import { secondsIn, sectionWords } from "./severity";
+import { median } from "./timeline";
 
 /** A rank in a table; its device is known on the page of its node. */
 export type Placed = RankReport & Partial<Pick<PlacedRank, "device" | "straggler">>;
@@ -24,25 +26,13 @@ const FIGURES: readonly (readonly [of: Figure, most: (middle: number) => number]
 
 /** The ranks in their order, in groups that are alike; a rank that is slow, or stands out in a figure, is alone. */
 export function alike<T extends Placed>(ranks: readonly T[]): T[][] {
-  return grouped(ranks, (rank) => (rank.straggler ? `slow ${rank.rank}` : keyOf(rank))).flatMap((group) => {
-    const middles = FIGURES.map(([of]) => middle(group, of));
-    const apart = (rank: Placed) => FIGURES.some(([of, most], i) => differs(of(rank), middles[i], most));
+  return grouped(ranks, (rank) => (rank.straggler ? `slow ${rank.rank}` : keyOf(rank))).flatMap(([, group]) => {
+    const middles = FIGURES.map(([of]) => median(group.map(of).filter((value) => value != null)));
+    const apart = (rank: Placed) => FIGURES.some(([of, most], i) => differs(of(rank), middles[i]!, most));
     const same = group.filter((rank) => !apart(rank));
     if (same.length < FEWEST) return group.map((rank) => [rank]);
     return [...group.filter(apart).map((rank) => [rank]), same.sort((a, b) => a.rank - b.rank)];
   });
-}
-
-/** What has the same key, in the order in which the keys come. */
-export function grouped<T>(items: Iterable<T>, keyOf: (item: T) => string): T[][] {
-  const found = new Map<string, T[]>();
-  for (const item of items) {
-    const key = keyOf(item);
-    const group = found.get(key);
-    if (group) group.push(item);
-    else found.set(key, [item]);
-  }
-  return [...found.values()];
 }
 
 function keyOf(rank: Placed): string {
@@ -52,11 +42,6 @@ function keyOf(rank: Placed): string {
 
 type Figure = (rank: Placed) => number | null | undefined;
 
-function middle(group: readonly Placed[], of: Figure): number | undefined {
-  const values = group.map(of).filter((value) => value != null).sort((a, b) => a - b);
-  return values[values.length >> 1];
-}
-
-function differs(value: number | null | undefined, middle: number | undefined, most: (middle: number) => number): boolean {
-  return value != null && middle !== undefined && Math.abs(value - middle) > most(middle);
+function differs(value: number | null | undefined, middle: number, most: (middle: number) => number): boolean {
+  return value != null && Math.abs(value - middle) > most(middle);
 }

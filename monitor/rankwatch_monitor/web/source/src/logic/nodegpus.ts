@@ -1,7 +1,7 @@
 // The GPUs of a node as rows of a table: those that are alike in one, the ranks on them by state.
 
 import type { NodeDetail, RankState } from "../api/types";
-import { grouped } from "./alike";
+import { grouped } from "./nodes";
 import { WORST_FIRST } from "./severity";
 import { runs } from "./text";
 
@@ -22,7 +22,7 @@ export function alikeGpus(gpus: readonly Gpu[]): Gpu[][] {
     const alone = gpu.history !== "" || gpu.slow_now?.length || (temperature ?? middle) - middle > HOTTER;
     return JSON.stringify([alone && gpu.name, gpu.ranks.map(({ job, state }) => [job, state]), throttled, errors]);
   };
-  return grouped(gpus, keyOf).flatMap((same) => (same.length < FEWEST ? same.map((gpu) => [gpu]) : [same]));
+  return grouped(gpus, keyOf).flatMap(([, same]) => (same.length < FEWEST ? same.map((gpu) => [gpu]) : [same]));
 }
 
 /** "GPU 5", "GPUs 0–4, 6". */

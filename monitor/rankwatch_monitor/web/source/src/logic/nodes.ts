@@ -8,20 +8,20 @@ export interface NodeGroup {
   ranks: number[];
 }
 
-/** The ranks by a key, in the order of their first ranks. */
-function grouped<K>(worldSize: number, keyOf: (rank: number) => K): [key: K, ranks: number[]][] {
-  const groups = new Map<K, number[]>();
-  for (let rank = 0; rank < worldSize; rank++) {
-    const key = keyOf(rank);
-    const ranks = groups.get(key);
-    if (ranks) ranks.push(rank);
-    else groups.set(key, [rank]);
+/** What has the same key, in the order in which the keys come. */
+export function grouped<T, K>(items: Iterable<T>, keyOf: (item: T) => K): [key: K, items: T[]][] {
+  const found = new Map<K, T[]>();
+  for (const item of items) {
+    const key = keyOf(item);
+    const group = found.get(key);
+    if (group) group.push(item);
+    else found.set(key, [item]);
   }
-  return [...groups];
+  return [...found];
 }
 
 export const byNode = (worldSize: number, hostOf: (rank: number) => string | undefined): NodeGroup[] =>
-  grouped(worldSize, (rank) => hostOf(rank) ?? "").map(([host, ranks]) => ({ host, ranks }));
+  grouped(Array(worldSize).keys(), (rank) => hostOf(rank) ?? "").map(([host, ranks]) => ({ host, ranks }));
 
 /** The coordinate for "not reported". */
 export const NOWHERE = 0xffff;
@@ -29,7 +29,7 @@ export const NOWHERE = 0xffff;
 /** Ranks by their coordinate in one dimension of the parallel layout, in its order; ranks without one come last. */
 export function byCoordinate(worldSize: number, dimension: string, coordinates: Uint16Array): NodeGroup[] {
   const nameOf = (at: number) => (at === NOWHERE ? `no ${groupName(dimension)}` : groupName(dimension, at));
-  return grouped(worldSize, (rank) => coordinates[rank] ?? NOWHERE).sort(([a], [b]) => a - b).map(([at, ranks]) => ({ host: nameOf(at), ranks }));
+  return grouped(Array(worldSize).keys(), (rank) => coordinates[rank] ?? NOWHERE).sort(([a], [b]) => a - b).map(([at, ranks]) => ({ host: nameOf(at), ranks }));
 }
 
 const sizes = new WeakMap<Uint16Array, ReadonlyMap<number, number>>();

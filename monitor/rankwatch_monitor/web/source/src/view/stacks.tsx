@@ -1,13 +1,13 @@
 // Stack groups side by side: the culprit first, the training code's own frames highlighted.
 
 import type { Signal } from "@preact/signals";
-import type { StackFrame, Incident, IncidentDetail, StackGroup } from "../api/types";
+import type { StackFrame, Incident, IncidentDetail, ShownLog, StackGroup } from "../api/types";
 import { asOf } from "../api/connection";
 import { culpritLabel, withoutStack } from "../logic/export";
 import { sharedOuter, shortFile } from "../logic/frames";
 import { blame, capturedWords, withoutStacks, withoutTraceback } from "../logic/incidents";
-import { count, plural, runs } from "../logic/text";
-import { RankLogs } from "./ranklogs";
+import { plural, runs } from "../logic/text";
+import { Copy, Run } from "./copy";
 
 /** Inner frames shown; the rest is folded. */
 const INNER = 14;
@@ -70,13 +70,14 @@ export function Stacks({ detail, incident, former }: { detail: Signal<IncidentDe
 function Group({ group, shared, blame, tag }: { group: StackGroup; shared: number; blame: string; tag: string }) {
   const own = group.frames.slice(0, group.frames.length - shared);
   const inner = own.slice(0, INNER);
+  const several = group.ranks.length > 1;
   return (
     <section class={group.is_culprit ? `group ${blame}` : "group"}>
       <h3>
-        <b>{group.label.replace(/^\d+/, (ranks) => count(Number(ranks)))}</b>
+        <b>{several ? plural(group.ranks.length, "rank") : `rank ${group.ranks[0]}`}</b>
         {tag !== "" && <span class="tag">{tag}</span>}
         {group.process_state !== "alive" && group.process_state !== "" && <small>process {group.process_state}</small>}
-        {/^\d/.test(group.label) && <small title={runs(group.ranks, 100)}>{runs(group.ranks, 3)}</small>}
+        {several && <small title={runs(group.ranks, 100)}>{runs(group.ranks, 3)}</small>}
       </h3>
       {group.note && <p class={group.method === "traceback" ? "exception" : "note"}>{group.note}</p>}
       {group.frames.length === 0 && <p class="note">No frame could be read.</p>}
@@ -111,5 +112,21 @@ function Frames({ frames }: { frames: StackFrame[] }) {
         </li>
       ))}
     </ol>
+  );
+}
+
+/** The last lines that failed ranks printed, and what shows the whole of each log. */
+function RankLogs({ logs }: { logs: readonly ShownLog[] }) {
+  return (
+    <>
+      {logs.map(({ rank, host, stream, lines, title, text, place }, i) => (
+        <details class="ranklog" key={`${rank} ${stream}`} open={i === 0}>
+          <summary><b>{title}</b> {host !== "" && `on ${host} `}{stream}</summary>
+          <p class="note">{text} {lines.length > 0 && <Copy text={lines.join("\n")} label="Copy log" />}</p>
+          {lines.length > 0 && <pre>{lines.join("\n")}</pre>}
+          {place.command !== "" && <Run {...place} />}
+        </details>
+      ))}
+    </>
   );
 }

@@ -4,6 +4,7 @@ import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import type { Advice, Incident, IncidentDetail, JobSummary, Launcher, Performance, Step } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
+import { stacksText } from "../logic/export";
 import { shortFile } from "../logic/frames";
 import { attempts, blame, classes, culpritRanks, hosts, isFormer, lastLines, wasTaken } from "../logic/incidents";
 import { costOf, over, phases } from "../logic/phases";
@@ -13,8 +14,9 @@ import { incidentAddress, jobAddress } from "../logic/route";
 import { slowFacts } from "../logic/stragglers";
 import { capital, clock, count, duration, gpuTime, limitText, plural, words } from "../logic/text";
 import { passed, rowOf } from "../logic/verdict";
+import { saveFile } from "./clipboard";
 import { Collectives } from "./collectives";
-import { Alternatives, Run } from "./copy";
+import { Alternatives, Copy, Run } from "./copy";
 import { type Fact, Facts } from "./facts";
 import { Folded } from "./folded";
 import { PhaseBar } from "./phasebar";
@@ -22,7 +24,6 @@ import { JobMark } from "./marks";
 import { NodeLink } from "./placelinks";
 import { Remaining } from "./remaining";
 import { prepared } from "./selection";
-import { Share } from "./share";
 import { Stacks } from "./stacks";
 
 interface Props {
@@ -239,4 +240,20 @@ function silence({ quiet_host: quiet, state, last_heard: heard, steps_at_risk: s
   if (quiet === null) return [];
   const several: ComponentChildren = quiet.hosts.length === 1 ? <NodeLink host={quiet.hosts[0]} /> : plural(quiet.hosts.length, "node");
   return [{ label: "Not heard", value: several, note: `${plural(quiet.ranks.length, "rank")}, since ${clock(quiet.since, asOf.value)}` }];
+}
+
+/** What can be handed on: the address, the stacks, and all of it in a file. */
+function Share({ job, incident, detail }: { job: JobSummary; incident: Incident | null; detail: Signal<IncidentDetail | null> }) {
+  const address = location.origin + location.pathname + (incident === null ? jobAddress(job.id) : incidentAddress(job.id, incident.id));
+  const stacks = detail.value === null ? "" : stacksText(detail.value);
+  const save = () => saveFile(`${incident?.id ?? job.id}.json`, JSON.stringify({ job, incident: detail.value ?? incident }, null, 2), "application/json");
+  return (
+    <Folded name="share" title="Share">
+      <p class="ways">
+        <Copy text={address} label="Copy link" />
+        {stacks !== "" && <Copy text={stacks} label="Copy stacks" />}
+        <button type="button" onClick={save}>Download all</button>
+      </p>
+    </Folded>
+  );
 }
