@@ -96,6 +96,6 @@ def get(url: str) -> Any:
     """The JSON at an address, or None while it does not answer."""
     try:
         answer = requests.get(url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=5)
-    except requests.ConnectionError:
+    except (requests.ConnectionError, requests.Timeout):
         return None
     return answer.json() if answer.ok else None

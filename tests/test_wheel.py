@@ -184,7 +184,7 @@ def test_the_wheel_serves_page_and_manual_without_torch(installed: Path, tmp_pat
     command += ["--ready-file", ready, "--parent-pid", str(os.getpid())]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd="/") as monitor:
         try:
-            wait_for(ready.exists, "the monitor listens", 30)
+            wait_for(ready.exists, "the monitor listens", 90)
             url = json.loads(ready.read_text())["url"]
             for path in ("", "/manual", "/manual/", "/manual/detection.html"):
                 with urlopen(url + path) as page:

@@ -103,4 +103,4 @@ def test_answers_are_as_described(monitor: RunningMonitor) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", range(2))
 def test_answers_are_as_described_for_long(monitor: RunningMonitor, number: int) -> None:
-    drive(monitor, 100, number)
+    drive(monitor, 40, number)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, Never
 
 from rankwatch.contract.files import opened
 from rankwatch.contract.messages import Collective
-from rankwatch.liveness.control_plane_client import MAX_BYTES
+from rankwatch.liveness import control_plane_client
 from rankwatch_launcher.stacks import collectives
 
 DEFAULTS: Final = ("/tmp/nccl_trace_rank_", "{home}/.cache/torch/comm_lib_trace_rank_")
@@ -51,7 +51,7 @@ def of_rank(prefix: str, home: str, rank: int, uid: int, age: float) -> tuple[Co
                 about = os.fstat(file.fileno())
                 if about.st_uid != uid or about.st_mtime < time.time() - age:
                     continue
-                return collectives.from_flight_recorder(plain(file.read(MAX_BYTES)))
+                return collectives.from_flight_recorder(plain(file.read(control_plane_client.MAX_BYTES)))
         except (OSError, ValueError, MemoryError):
             continue
     return ()

@@ -36,7 +36,7 @@ def test_a_rank_that_hangs_in_its_clean_up_is_ended_and_a_reserve_goes_on(job: J
         3,
         [[0, 0, 2, "exception"]],
         hangs_in_finalize=[[0, 0]],
-        options={"active_world_size": 2, "barrier_timeout": 8.0, "heartbeat_timeout": 7.0},
+        options={"active_world_size": 2, "barrier_timeout": 30.0, "heartbeat_timeout": 7.0},
     )
     assert job.ends() == [-signal.SIGTERM, 0, 0], job.logs()
     assert job.results() == {1: "1 of 2 in iteration 1", 2: "0 of 2 in iteration 1"}
