@@ -57,7 +57,7 @@ def main() -> None:
     raw, ended = source.stop(), time.time_ns()
     time.sleep(0.3)  # NCCL's watchdog looks every 100 ms, and only then knows how long one took
     trace = process_groups.with_groups(source.read(raw, 50_000), (began, ended))
-    entries = list(process_groups.flight_recorder())
+    entries = list(process_groups.flight_recorder(binding=True))
     found = {
         "ranks": ranks,
         "recorded": len(entries),

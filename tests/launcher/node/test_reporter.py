@@ -107,7 +107,7 @@ def test_learned_limits_are_judged_as_the_rank_itself_does() -> None:
 
 @pytest.mark.parametrize(
     ("letter", "state"),
-    [("T", "stopped"), ("t", "stopped"), ("D", "uninterruptible"), ("Z", "exited"), ("R", "alive"), ("S", "alive")],
+    [("T", "stopped"), ("t", "alive"), ("D", "uninterruptible"), ("Z", "exited"), ("R", "alive"), ("S", "alive")],
 )
 def test_process_states(letter: str, state: str) -> None:
     assert state_of(f"12 (a) b) {letter} 1 2 3") == state
