@@ -193,8 +193,6 @@ class Leases:
         lease = self._held.pop(job_id, None)
         if lease is None:
             return
-        if to:
-            self._holders[job_id] = Holder(to, "")
         mine = (_leases.job_id == job_id, _leases.owner == self.name, _leases.generation == lease.generation)
         try:
             with self._engine.begin() as connection:

@@ -228,15 +228,6 @@ def test_a_monitor_that_releases_a_job_leaves_it_to_the_next(store: Repository, 
     assert owned(store, b, "j"), "what is not one's own is not given away"
 
 
-def test_a_monitor_that_hands_a_job_over_knows_at_once_whose_it_is(store: Repository, start: Start) -> None:
-    a, b = start("a"), start("b")
-    a.takes("j")
-    a.leases.release("j", "b")
-    assert a.leases.holder("j") == Holder("b", ""), "a report that comes next is not told that it is acquired here"
-    b.takes("j")
-    assert a.ask("j") == LeaseResult(False, Holder("b", "http://b"))
-
-
 def test_what_is_dropped_while_it_is_being_renewed_stays_dropped(store: Repository, start: Start) -> None:
     a, b = start("a"), start("b")
     a.takes("j")
