@@ -130,8 +130,8 @@ def of_stack(stack: RankStack) -> Proof | None:
 def _waiting(stack: RankStack, usage: Usage, span: float, *, enough: bool) -> Proof:
     if not usage.gpu and _main_works(usage, span):
         return Proof.BUSY  # autograd computes inside of such a call
-    call = waiting_call(stack.frames)
-    if usage.gpu and call is not None and call.function.rpartition(".")[2] == BACKWARD and _moved(usage):
+    call = waiting_call(stack.frames) if usage.gpu and _moved(usage) else None
+    if call is not None and call.function.rpartition(".")[2] == BACKWARD:
         return Proof.BUSY  # a backward pass that compiles, or runs Python; one that waits for a device stands still
     stood = enough and (usage.same_stack or 0.0) >= STILL_SECONDS
     moves = not usage.gpu and usage.cpu >= WORK * span  # the transfer itself, on a thread of gloo
