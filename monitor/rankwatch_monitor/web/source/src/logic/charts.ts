@@ -167,9 +167,9 @@ function rowsOf(trends: Trends, rows: readonly (number | null)[]): Trends {
     ...columns({ goodput, goodput_window, attempt, speed }),
     at: rows.map((i, row) => (i === null ? at[rows[row - 1]!]! + 1 : at[i]!)),
     scores: Object.fromEntries(Object.entries(trends.scores).map(([name, each]) => [name, columns({ ...each })])),
-    logged: columns(trends.logged ?? {}),
-    non_finite: columns(trends.non_finite ?? {}),
-    iteration: column(trends.iteration ?? []),
+    logged: columns(trends.logged),
+    non_finite: columns(trends.non_finite),
+    iteration: column(trends.iteration),
   };
 }
 
@@ -213,7 +213,7 @@ export const changeOf = (why: Pick<Why, "kind" | "since"> | null): number | null
 /** The speed as each chart of it draws it: what changed at a moment does so at once, and the line goes on to now. */
 export function speedCurve(job: Pick<JobSummary, "ended_at" | "state" | "iterations_per_second">, trends: Trends, now: number, change: number | null = null) {
   const { axis, along } = withEdge(trends.at, change, change === null ? -1 : speedAfter(trends.at, change));
-  const values = along(trends.speed ?? []);
+  const values = along(trends.speed);
   const latest = job.ended_at === null && values.some((value) => value !== null) ? job.iterations_per_second : null;
   // Where steps cease or begin again, the points have the moment as soon as they are read.
   const same = (latest === 0) === ((values.at(-1) ?? latest) === 0);
@@ -290,7 +290,7 @@ export function stepChart(samples: readonly HistorySample[], change: number | nu
 export type Cause = { devices: true } | { section: string };
 
 /** The cause of a change that the history has; null: none. */
-export function causeOf({ kind, contributors, circumstances = [] }: Why): Cause | null {
+export function causeOf({ kind, contributors, circumstances }: Why): Cause | null {
   if (kind !== "change") return null;
   if (circumstances.some((each) => each.kind === "clock")) return { devices: true };
   const uneven = contributors.find(({ kind, rank }) => kind === "section" && rank !== null);

@@ -49,7 +49,7 @@ export const SORTS = ["urgency", "newest", "name", "most ranks", "lowest goodput
 export type Sort = (typeof SORTS)[number];
 
 export function sorted(jobs: readonly Listed[], by: Sort, now: number, hours: number): Listed[] {
-  const newest = (a: Listed, b: Listed) => (b.started_at ?? 0) - (a.started_at ?? 0);
+  const newest = (a: Listed, b: Listed) => b.started_at - a.started_at;
   const goodput = (job: Listed) => (isElsewhere(job) ? null : job.goodput) ?? 2;
   const order: Record<Sort, (a: Listed, b: Listed) => number> = {
     urgency: (a, b) => urgency(a, now, hours) - urgency(b, now, hours),

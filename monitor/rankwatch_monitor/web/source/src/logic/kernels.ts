@@ -24,7 +24,7 @@ const ROOM = 1.25;
 
 /** Lines from 0 to some room above the largest value, over the time from the first to the last point. */
 export function spark(kernel: KernelView, points: readonly number[], width: number, height: number): Spark {
-  const { trend, slowest_trend: slowest = [], slowest_ranks: ranks = [], slower_since, uneven_since } = kernel;
+  const { trend, slowest_trend: slowest, slowest_ranks: ranks, slower_since, uneven_since } = kernel;
   const uneven = kernel.ranks > 1 ? slowest : [];
   const top = ROOM * Math.max(1e-12, kernel.median, kernel.slowest, ...[...trend, ...uneven].map((value) => value ?? 0));
   const [first, last] = [points[0] ?? 0, points.at(-1) ?? 0];

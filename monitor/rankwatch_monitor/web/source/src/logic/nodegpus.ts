@@ -19,7 +19,7 @@ export function alikeGpus(gpus: readonly Gpu[]): Gpu[][] {
   const middle = heat[heat.length >> 1] ?? 0;
   const keyOf = (gpu: Gpu) => {
     const { throttled = [], errors = {}, temperature } = gpu.reading ?? {};
-    const alone = gpu.history !== "" || gpu.slow_now?.length || (temperature ?? middle) - middle > HOTTER;
+    const alone = gpu.history !== "" || gpu.slow_now.length > 0 || (temperature ?? middle) - middle > HOTTER;
     return JSON.stringify([alone && gpu.name, gpu.ranks.map(({ job, state }) => [job, state]), throttled, errors]);
   };
   return grouped(gpus, keyOf).flatMap(([, same]) => (same.length < FEWEST ? same.map((gpu) => [gpu]) : [same]));

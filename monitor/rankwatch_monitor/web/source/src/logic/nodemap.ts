@@ -104,12 +104,12 @@ export function named(map: NodeMap): number[] {
 }
 
 /** Which jobs are slow on a node: "slow: throttled", by id where several have the name; empty: none. */
-export const slowWords = (map: NodeMap, host: string): string => stateWords(map, "slow", map.slow_jobs?.[host]);
+export const slowWords = (map: NodeMap, host: string): string => stateWords(map, "slow", map.slow_jobs[host]);
 
 /** What is wrong on a node, the worst first: "dead: crashed; slow: slowed"; empty: nothing. */
 export function illWords(map: NodeMap, at: number): string {
   const [host, code] = map.hosts[at]!;
-  return [stateWords(map, map.legend[code]!, map.worst_jobs?.[host]), slowWords(map, host)].filter(Boolean).join("; ");
+  return [stateWords(map, map.legend[code]!, map.worst_jobs[host]), slowWords(map, host)].filter(Boolean).join("; ");
 }
 
 function stateWords({ jobs }: NodeMap, state: string, ids: readonly string[] = []): string {
@@ -128,6 +128,6 @@ export function nodesOf({ jobs, hosts }: NodeMap): ReadonlyMap<string, string> {
 }
 
 /** The nodes with ranks that are slow now, those with the most first. */
-export function slowNodes({ hosts, slow = {} }: NodeMap): number[] {
+export function slowNodes({ hosts, slow }: NodeMap): number[] {
   return hosts.flatMap(([host], at) => (slow[host] ? [at] : [])).sort((a, b) => slow[hosts[b]![0]]! - slow[hosts[a]![0]]!);
 }

@@ -67,7 +67,7 @@ function places(rows: readonly Row[], axis: Axis, began: number): [row: number, 
 /** `samples` are those of the step times, `began` is when the run did, `change` is the moment of one. Figures without any value are left out. */
 export function curves(points: Trends, samples: readonly HistorySample[], axis: Axis, began = points.at[0] ?? 0, change: number | null = null): Curves {
   const trends = axis === "time" ? withTrendGaps(points) : points;
-  const rows = trends.at.map((at, i) => ({ at, iteration: trends.iteration?.[i] ?? null }));
+  const rows = trends.at.map((at, i) => ({ at, iteration: trends.iteration[i] ?? null }));
   const edge = change === null ? null : placeOf(change, samples, axis, began);
   const found: Curves = new Map();
   const adder = (of: readonly Row[]) => {
@@ -87,7 +87,7 @@ export function curves(points: Trends, samples: readonly HistorySample[], axis: 
   for (const part of PART_NAMES) addStep(`${SLOWEST}${part}`, column(({ slowest }) => slowest?.parts[part]), stepAfter);
   const add = adder(rows);
   add("speed", trends.speed, speedAfter);
-  for (const [name, values] of Object.entries(trends.logged ?? {})) add(`log ${name}`, values);
+  for (const [name, values] of Object.entries(trends.logged)) add(`log ${name}`, values);
   add("goodput", trends.goodput);
   for (const [name] of SCORES) add(`score ${name}`, trends.scores[name]?.min, (times, at, values) => scoreAfter(times, at, [values]));
   return found;
@@ -106,7 +106,7 @@ export function placeOf(moment: number, samples: readonly HistorySample[], axis:
 /** The seconds in which a run was between two places of the axis, with a point beyond each end; null: it never was. */
 export function secondsOf({ at, iteration }: Trends, axis: Axis, [from, to]: readonly [number, number]): [number, number] | null {
   const began = at[0] ?? 0;
-  const across = at.map((time, i) => (axis === "time" ? time - began : iteration?.[i] ?? -1));
+  const across = at.map((time, i) => (axis === "time" ? time - began : iteration[i] ?? -1));
   const within = across.map((place) => place >= from && place <= to);
   const [first, last] = [within.indexOf(true), within.lastIndexOf(true)];
   if (first >= 0) return [at[Math.max(0, first - 1)]!, at[Math.min(at.length - 1, last + 1)]!];

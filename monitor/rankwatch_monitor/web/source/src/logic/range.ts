@@ -109,7 +109,7 @@ export interface AttemptMark {
 }
 
 /** The attempts that began within the points, and until when each lasted. An incident knows the moment of its restart, a point only that it was before. */
-export function attemptMarks({ at, attempt = [] }: Pick<Trends, "at" | "attempt">, started: number | null, end: number, incidents: readonly Pick<Incident, "timeline">[] = []): AttemptMark[] {
+export function attemptMarks({ at, attempt }: Pick<Trends, "at" | "attempt">, started: number | null, end: number, incidents: readonly Pick<Incident, "timeline">[] = []): AttemptMark[] {
   const restarts = incidents.flatMap(({ timeline }) => timeline.restarted ?? []);
   const marks: AttemptMark[] = [];
   for (let i = 0; i < at.length; i++) {

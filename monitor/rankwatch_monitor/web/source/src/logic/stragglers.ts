@@ -71,7 +71,7 @@ export function slowFacts({ stragglers, open, throttled, cost_rate: rate }: Pick
   const first = stragglers[0]!;
   const takes = first.own == null ? [] : [{ label: `Its ${slowIn(first.cause)}`, value: ofStep(first.own), note: `${ofStep(first.peers)} on its peers${first.section ? `, section ${first.section}` : ""}` }];
   const waits = first.lateness === null || !first.share ? [] : [{ label: "Others wait", value: `${ofStep(first.lateness)} (${wholePercent(first.share)})`, note: "of each step" }];
-  const beside = [rate ?? "", open > 1 ? `${plural(open - 1, "more rank is", "more ranks are")} slow` : ""].filter(Boolean);
+  const beside = [rate, open > 1 ? `${plural(open - 1, "more rank is", "more ranks are")} slow` : ""].filter(Boolean);
   const device = throttled === null ? [] : [{ label: throttled.gpu, value: "throttled", note: `${throttled.words}, since ${clock(throttled.since, now)}` }];
   return [
     ...takes, ...waits, ...device,

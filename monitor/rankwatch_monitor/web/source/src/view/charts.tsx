@@ -79,7 +79,7 @@ function Alone({ job, incidents }: { job: JobSummary; incidents: readonly Incide
       </section>
       {cause !== null && <CauseChart key={JSON.stringify(cause)} job={job} cause={cause} change={change} axis={axis} />}
       {points !== null && shown(points.speed) && <SpeedChart {...speed!} height={LOW} {...axis} />}
-      {points !== null && <Logged names={Object.keys(points.logged ?? {})} points={points} height={LOW} {...axis} />}
+      {points !== null && <Logged names={Object.keys(points.logged)} points={points} height={LOW} {...axis} />}
       {points !== null && shown(points.goodput) && (
         <Charted title="Goodput" small="share of all time that went into steps that were kept" {...goodput!} format={percent} height={LOW} top={1} fit least={SHORTEST_SHARE} {...axis} />
       )}
@@ -101,8 +101,8 @@ export const SpeedChart = ({ values, ...plotted }: Pick<Plotted, "time" | "heigh
 /** Values that the training script logged. */
 export function Logged({ names, points: { at: time, logged, non_finite }, ...axis }: { names: readonly string[]; points: Trends } & Axis & Pick<Plotted, "height">) {
   return names.map((name, i) => {
-    const values = logged![name]!;
-    const broken = nonFinite(time, non_finite?.[name] ?? [], values);
+    const values = logged[name]!;
+    const broken = nonFinite(time, non_finite[name] ?? [], values);
     return (
       <Charted key={name} title={name} small="logged by the training script" region={`Logged value ${name}`} time={time} format={figure} lines={[{ name, tone: TONES[i % TONES.length]!, values }]} fit broken={broken} {...axis}>
         <Broken found={broken} />
@@ -132,7 +132,7 @@ function ScoreChart({ points, change, axis }: { points: Trends; change: number |
   const found = SCORES.find(([name]) => name === reference.value && points.scores[name]) ?? SCORES.find(([name]) => points.scores[name]);
   if (found === undefined) return null;
   const [name, title] = found;
-  const { min, median, max, rank = [] } = points.scores[name]!;
+  const { min, median, max, rank } = points.scores[name]!;
   const { axis: time, along } = withEdge(points.at, change, change === null ? -1 : scoreAfter(points.at, change, [min, median, max]));
   return (
     <Charted
@@ -149,7 +149,7 @@ function ScoreChart({ points, change, axis }: { points: Trends; change: number |
 
 /** Why there are no windows of steps, and what to do to have them. */
 function NoStepTimes({ job, from, to, moves }: { job: JobSummary; from: number; to: number; moves: boolean }) {
-  if (job.ended_at === null && job.started_at !== null && asOf.value - job.started_at < STEP_TIMES_WITHIN) return <p class="note">No step times yet: ranks report them about every 10 s.</p>;
+  if (job.ended_at === null && asOf.value - job.started_at < STEP_TIMES_WITHIN) return <p class="note">No step times yet: ranks report them about every 10 s.</p>;
   const when = `from ${clock(from, asOf.value)} to ${clock(to, asOf.value)}`;
   return moves ? (
     <p class="note"><small>
@@ -166,11 +166,11 @@ function NoStepTimes({ job, from, to, moves }: { job: JobSummary; from: number; 
 
 /** Why nothing was measured in a time, in few words. */
 export function unknownWords(from: number, to: number, job: JobSummary, incidents: readonly Incident[], end: number): string {
-  const { last_heard: last = null } = job;
+  const { last_heard: last } = job;
   if (job.state === "lost" && last !== null && to > last) return `nothing received since ${clock(last, asOf.value)}`;
   const stood = (each: Incident) => Math.min(to, over(each) ?? end) - Math.max(from, each.timeline.since ?? each.opened_at);
   const within = incidents.some((each) => each.confirmed && stood(each) > 0.5 * (to - from));
-  return within ? "no step completed" : job.started_at !== null && from <= job.started_at ? "not measured yet" : "not measured";
+  return within ? "no step completed" : from <= job.started_at ? "not measured yet" : "not measured";
 }
 
 /** The flag of a change. */
@@ -212,8 +212,8 @@ export function Explanation({ why }: { why: Why }) {
           ))}
         </ul>
       )}
-      {why.slow?.length ? <p class="also">{arrows(`Slow ranks: ${why.slow.map(({ sentence }) => sentence).join("; ")}.`)}</p> : null}
-      {why.seen?.length ? <p class="also">{arrows(why.seen.join(" "))}</p> : null}
+      {why.slow.length > 0 && <p class="also">{arrows(`Slow ranks: ${why.slow.map(({ sentence }) => sentence).join("; ")}.`)}</p>}
+      {why.seen.length > 0 && <p class="also">{arrows(why.seen.join(" "))}</p>}
     </div>
   );
 }

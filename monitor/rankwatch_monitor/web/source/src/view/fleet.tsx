@@ -114,7 +114,7 @@ function Heads({ speeds }: { speeds: boolean }) {
 
 /** Whether it has lived for long enough that its speed over hours is a line. */
 function isOld(job: Listed, at: number): boolean {
-  return !isElsewhere(job) && job.started_at !== null && (job.ended_at ?? at) - job.started_at >= SHORT_LIFE;
+  return !isElsewhere(job) && (job.ended_at ?? at) - job.started_at >= SHORT_LIFE;
 }
 
 /** `named`: no other job has its name; `sparklines`: null: the job has none; `speeds`: others have, and there is a column for them. */

@@ -78,7 +78,7 @@ function Incidents({ node }: { node: NodeDetail }) {
           <li key={`${each.job} ${each.incident}`} class={each.closed_at === null ? "open" : undefined}>
             <time>{clock(each.since, asOf.value)}</time>
             <span><a href={incidentAddress(each.job, each.incident)}>{each.headline}</a></span>
-            <small>{each.named_as !== undefined && each.named_as !== "culprit" && `${NAMED[each.named_as]} · `}{each.closed_at === null ? <b>{took((each.until ?? asOf.value) - each.since, true)} so far</b> : each.outcome === "" ? "closed" : each.outcome}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
+            <small>{each.named_as !== "culprit" && `${NAMED[each.named_as]} · `}{each.closed_at === null ? <b>{took((each.until ?? asOf.value) - each.since, true)} so far</b> : each.outcome === "" ? "closed" : each.outcome}, <a href={jobAddress(each.job)}>{names.get(each.job) ?? each.job}</a>{(names.get(each.job) ?? each.job) !== each.job && <> <span class="code">{each.job}</span></>}</small>
           </li>
         ))}
       </ul>

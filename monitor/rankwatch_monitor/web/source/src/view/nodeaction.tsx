@@ -16,11 +16,11 @@ type OfJob = NodeDetail["of_jobs"][number];
 /** Commands for the node itself; a phone, on which none is run, shows them on demand. */
 export function NodeAction({ node: { host, todo } }: { node: NodeDetail }) {
   if (!todo) return null;
-  const { drain = [] } = todo;
+  const { drain } = todo;
   const commands = [...todo.here, ...todo.anywhere, ...drain];
   const list = (
     <>
-      <Commands commands={todo.here} where={`On ${host}:`} process={todo.process ?? ""} />
+      <Commands commands={todo.here} where={`On ${host}:`} process={todo.process} />
       <Commands commands={todo.anywhere} where="Anywhere in the cluster:" />
       <Commands commands={drain} where={`To take ${host} out of service (jobs that run here go on), anywhere in the cluster:`} />
     </>
@@ -34,7 +34,7 @@ export function NodeAction({ node: { host, todo } }: { node: NodeDetail }) {
 }
 
 /** A line for each job, those that need nothing now folded. */
-export function JobActions({ node: { host, of_jobs: jobs, jobs: parts, verdict = "" } }: { node: NodeDetail }) {
+export function JobActions({ node: { host, of_jobs: jobs, jobs: parts, verdict } }: { node: NodeDetail }) {
   if (jobs.length === 0) return null;
   const line = (each: OfJob) => <JobAction key={each.job} of={each} known={parts.find(({ job }) => job === each.job)} host={host} verdict={verdict} />;
   const waiting = jobs.filter(({ advice }) => advice.waits);

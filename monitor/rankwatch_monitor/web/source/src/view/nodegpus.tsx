@@ -16,7 +16,7 @@ import { Table } from "./table";
 /** Ranks of one state that are named; more are counted. */
 const NAMED = 2;
 
-export function NodeGpus({ node: { gpus = [], host } }: { node: NodeDetail }) {
+export function NodeGpus({ node: { gpus, host } }: { node: NodeDetail }) {
   const [each, showEach] = useState(false);
   if (gpus.length === 0) return null;
   const rows = each ? gpus.map((gpu) => [gpu]) : alikeGpus(gpus);
@@ -34,7 +34,7 @@ export function NodeGpus({ node: { gpus = [], host } }: { node: NodeDetail }) {
                 {namesOf(same)}
                 {same.length > 1 && <button type="button" class="quiet" aria-label={`${same.length} alike: show each`} onClick={() => showEach(true)}>show {same.length}</button>}
               </th>
-              <td class="faults">{gpu.history || (gpu.slow_now?.some(({ by_gpu: by }) => by) ? "" : <small>no fault</small>)}{gpu.slow_now?.map((slow) => <small key={slow.job} class="slow">in <a href={jobAddress(slow.job)}>{jobTitle(slow)}</a>, {slow.text} since {clock(slow.since, asOf.value)}</small>)}</td>
+              <td class="faults">{gpu.history || (gpu.slow_now.some(({ by_gpu: by }) => by) ? "" : <small>no fault</small>)}{gpu.slow_now.map((slow) => <small key={slow.job} class="slow">in <a href={jobAddress(slow.job)}>{jobTitle(slow)}</a>, {slow.text} since {clock(slow.since, asOf.value)}</small>)}</td>
               <td class="on">{gpu.ranks.length === 0 ? <small>no rank</small> : byState(gpu.ranks).map(([state, ranks]) => (
                 <span key={state} class="standing-of" data-calm={!isTrouble(state) || undefined}><span class="nowrap"><RankMark state={state} /> {state}</span> <Places ranks={ranks} single={same.length === 1} counted={!isTrouble(state)} /></span>
               ))}</td>

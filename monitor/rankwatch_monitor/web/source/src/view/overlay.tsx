@@ -140,7 +140,7 @@ function useAttempts(job: string): readonly number[] {
   const [attempts, take] = useState<readonly number[]>([]);
   useEffect(() => {
     const ended = new AbortController();
-    get<Trends>(`/jobs/${encodeURIComponent(job)}/trends?since=0&attempt=${NO_ATTEMPT}`, ended.signal).then((answer) => take((answer.attempts ?? []).slice(-MOST_ATTEMPTS)), () => take([]));
+    get<Trends>(`/jobs/${encodeURIComponent(job)}/trends?since=0&attempt=${NO_ATTEMPT}`, ended.signal).then((answer) => take(answer.attempts.slice(-MOST_ATTEMPTS)), () => take([]));
     return () => ended.abort();
   }, [job]);
   return attempts;

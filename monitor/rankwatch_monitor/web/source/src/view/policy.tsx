@@ -33,7 +33,7 @@ export function PolicyEditor({ job, meanings, explain, onChange }: Props) {
   useEffect(() => {
     const ended = new AbortController();
     Promise.all([get<PolicySchema>("/policy/schema", ended.signal), get<Policy>(path, ended.signal)]).then(
-      ([schema, found]) => (setSettings(schema.settings), setPolicy(found), setActions(schema.actions ?? {})),
+      ([schema, found]) => (setSettings(schema.settings), setPolicy(found), setActions(schema.actions)),
       (failure) => failure instanceof Problem && setProblem(failure.message),
     );
     return () => ended.abort();

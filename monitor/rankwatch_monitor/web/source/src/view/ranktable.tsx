@@ -84,8 +84,8 @@ export function RankTable({ watch, incident }: { watch: JobWatch; incident: Inci
                 {incident && before.length > 0 && <span class="tag">{!alone && `rank ${runs(before.map((one) => one.rank), 3)}: `}{blame(incident)} of attempt {incident.attempt}</span>}
                 {straggler && <SlowTag of={straggler} />}
               </td>
-              {shown?.look === "lateness" && <td class="number">{wholePercent(report.scores?.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
-              {shown?.look === "robust" && <td class="number">{score(report.scores?.gpu_robust)}</td>}
+              {shown?.look === "lateness" && <td class="number">{wholePercent(report.scores.lateness_share === undefined ? null : Math.max(0, report.scores.lateness_share))}</td>}
+              {shown?.look === "robust" && <td class="number">{score(report.scores.gpu_robust)}</td>}
               {known && <td class="code">{past ? sectionWords(report) : <InSection of={report} />}</td>}
               {!past && known && <td class="number time">{timeIn(same, asOf.value, incident?.kind === "process_exited" && culprits.has(rank) ? incident.timeline.since : null)}</td>}
               {beating && <td class="number wide beat">{figures(same, (one) => one.heartbeat_age, aged)}</td>}
