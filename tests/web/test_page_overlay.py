@@ -170,12 +170,7 @@ def test_the_means_of_both_over_what_is_shown_and_their_ratio(page: Page, monito
     expect(row("Speed")).to_have_text([*same, *speed])
     sentence = page.locator(".charts > .finding")
     expect(sentence).to_contain_text(re.compile(r"^A step of new takes 1\.\d\d× as long as one of old"))
-    expect(page.locator(".both p")).to_contain_text(
-        [
-            re.compile(r"^A step of new takes 1\.88× as long since step 3,7\d\d \(420.ms → 790.ms\): section"),
-            re.compile(r"^Since the change: steps 3,7\d\d to 4,9\d\d\. "),
-        ]
-    )
+    expect(page.locator(".both p")).to_have_text([re.compile(r"^new: Steps take 1\.9 times as long since 14:03:20 \(")])
     toolbar = page.get_by_role("toolbar", name="Part of both that is shown")
     for _ in range(2):
         toolbar.get_by_role("button", name="Zoom in").click()
@@ -220,13 +215,11 @@ def test_of_two_slow_jobs_the_slowest_ranks_differ_and_both_fit_a_phone(page: Pa
         expect(since.get_by_role("row", name=re.compile("^Slowest rank's host"))).to_have_count(0)
         score = since.get_by_role("row", name=re.compile("^GPU score")).get_by_role("cell").last
         expect(score).to_have_text(re.compile(r"^1\.4\d× \(better\)$"))
-        expect(page.locator(".both")).to_contain_text(
-            re.compile(
-                r"GPU score, robust of slowed is 1\.4\d× that of throttled \(throttled is worse\): "
-                r"0\.\d\d against 0\.\d\d\."
-            )
-        )
-        expect(page.locator(".both p")).to_have_count(3)
+        changes = [
+            re.compile(rf"^{job}: Steps take .* as long since .* is waiting for rank {rank} on ")
+            for job, rank in (("slowed", 5), ("throttled", 21))
+        ]
+        expect(page.locator(".both p")).to_have_text(changes)
         for table in page.locator(".ratios .scroll").all():
             assert table.evaluate("(each) => each.scrollWidth <= each.clientWidth"), "no column is cut"
         fits(page, 390)

@@ -2,6 +2,7 @@
 
 import type { HistorySample, JobSummary, Trends, Why } from "../api/types";
 import { PARTS } from "./parts";
+import { shortened } from "./text";
 import { median } from "./timeline";
 
 type Contributor = Why["contributors"][number];
@@ -350,6 +351,9 @@ function linesOf(samples: readonly HistorySample[], change: number | null, lines
 export function stepsBySpeed(time: readonly number[], speed: readonly (number | null)[]): StepChart {
   return { time: [...time], lines: [{ name: "seconds for each completed step", tone: "text", values: speed.map((value) => (value ? 1 / value : null)) }] };
 }
+
+/** A sentence of an explanation; those of the command line are ASCII. */
+export const withArrows = (text: string): string => shortened(text.replaceAll(" -> ", " → "));
 
 /** What the change consists of, by its share; what the sentence states already is left out. */
 export const consistsOf = ({ contributors }: Why): Contributor[] => contributors.filter(({ share, stated }) => share > 0 && !stated).slice(0, 3);

@@ -1,9 +1,9 @@
 // Two runs on one axis: of steps, or of the time since each began. A run is a job, or one attempt of it.
 
-import type { HistorySample, Trends, Why } from "../api/types";
+import type { HistorySample, Trends } from "../api/types";
 import { type Mark, PART_NAMES, partOf, scoreAfter, speedAfter, stepAfter, stepRows, withEdge, withTrendGaps } from "./charts";
 import { SCORES } from "./stragglers";
-import { listed, ofStep, plural, shortened, times, wholeDuration } from "./text";
+import { listed, plural, times, wholeDuration } from "./text";
 
 export type Axis = "step" | "time";
 
@@ -153,11 +153,9 @@ function directions(name: string): readonly [more: string, less: string] {
   return name === "goodput" || name.startsWith("score ") ? ["better", "worse"] : ["higher", "lower"];
 }
 
-/** " (slower)", of the first run against the second; with `names` the worse one is named: " (b is worse)". Empty: they are the same, or there is no ratio. */
-export function directionWords(name: string, multiple: number | null, names?: readonly [string, string]): string {
-  if (multiple === null || Math.abs(multiple - 1) < 0.005) return "";
-  const [less, way] = [multiple > 1 ? 1 : 0, directions(name)[multiple > 1 ? 0 : 1]];
-  return ` (${names && directions(name)[1] === "worse" ? `${names[less]} is worse` : way})`;
+/** " (slower)", of the first run against the second; empty: they are the same, or there is no ratio. */
+export function directionWords(name: string, multiple: number | null): string {
+  return multiple === null || Math.abs(multiple - 1) < 0.005 ? "" : ` (${directions(name)[multiple > 1 ? 0 : 1]})`;
 }
 
 /** "62 against 2 ms"; both units, where they differ. */
@@ -201,13 +199,6 @@ export function stretches([from, to]: readonly [number, number], changes: readon
 export function changeMarks([one, other]: readonly (number | null)[], names: readonly [string, string], across: (place: number) => string): Mark[] {
   const mark = (at: number | null | undefined, of: string) => (at == null ? [] : [{ at, words: `${of} at ${across(at)}` }]);
   return one != null && other != null && across(one) === across(other) ? mark(one, "both change") : [...mark(one, `${names[0]} changes`), ...mark(other, `${names[1]} changes`)];
-}
-
-/** "a takes 1.32× as long since step 2,659 (169 ms → 224 ms): waiting for rank 5 on host-0, whose data takes 60 ms longer than the others'." */
-export function changeWords(name: string, { before, after, contributors: [first] }: Why, place: string): string {
-  if (!before || !after) return "";
-  const cause = first === undefined ? "" : `: ${shortened(first.words)}`;
-  return `A step of ${name} takes ${times(shownRatio(after, before, ofStep))} as long since ${place} (${ofStep(before)} → ${ofStep(after)})${cause}.`;
 }
 
 /** The last values of two lines where both have one; null: there are none. */
@@ -285,7 +276,7 @@ export function slowestDiffers({ both: [one, two] }: Compared, rows: readonly Co
 }
 
 /** The figures that differ over a stretch. */
-export const differing = (rows: readonly Compared[]): Compared[] => rows.filter((row) => (row.name.startsWith(SLOWEST) ? slowestDiffers(row, rows) : !alike(row)));
+const differing = (rows: readonly Compared[]): Compared[] => rows.filter((row) => (row.name.startsWith(SLOWEST) ? slowestDiffers(row, rows) : !alike(row)));
 
 /** The names of those, but the step time, that differ over none of the stretches. */
 export function alikeThroughout(means: readonly (readonly Compared[])[]): string[] {
@@ -296,18 +287,15 @@ export function alikeThroughout(means: readonly (readonly Compared[])[]): string
 /** The slowest rank of each; null: no single one. */
 type Ranks = readonly (number | null)[];
 
-/** Which of the two takes longer for a step and for what, then in which other figure they differ most: sentences, the first by itself. */
-export function comparedWords(rows: readonly Compared[], names: readonly [string, string], ranks: Ranks): string[] {
-  const multiple = ({ both: [one, two], format }: Compared) => shownRatio(one, two, format) ?? 1;
+/** Which of the two takes longer for a step, mostly in what, and what its slowest rank spends more on; empty: no step times are known. */
+export function comparedWords(rows: readonly Compared[], names: readonly [string, string], ranks: Ranks): string {
   const step = rows.find(({ name }) => name === "step");
-  const [most] = rows
-    .filter((row) => row.name !== "step" && row.name !== "speed" && !isPart(row.name) && multiple(row) > 0 && !alike(row))
-    .sort((a, b) => Math.abs(Math.log(multiple(b))) - Math.abs(Math.log(multiple(a))));
+  if (step === undefined) return "";
+  const { both: [one, two], format } = step;
   const causes = causeWords(rows.filter((row) => row.name.startsWith(SLOWEST) && slowestDiffers(row, rows)), names, ranks);
-  const figure = most && `${most.title} of ${names[0]} is ${times(multiple(most))} that of ${names[1]}${directionWords(most.name, multiple(most), names)}: ${against(most.format(most.both[0]), most.format(most.both[1]))}.`;
-  const rest = figure ?? (step && causes === "" ? "No other figure differs by more than 2\u2009%." : "");
-  const [first, second] = step === undefined ? ["", ""] : stepWords(step, rows, names, causes);
-  return [first, second, rest].filter(Boolean);
+  if (format(one) === format(two)) return `Equal step time (${format(one)})${causes && `, different cause: ${causes}`}.`;
+  const factor = times(shownRatio(one, two, format));
+  return `A step of ${names[0]} takes ${factor} as long as one of ${names[1]} (${against(format(one), format(two))})${mostlyWords(one - two, rows, format)}.${causes && ` ${causes}.`}`;
 }
 
 /** The rank that is the slowest over most of a stretch; null: none is. */
@@ -325,10 +313,8 @@ function causeWords(rows: readonly Compared[], names: readonly [string, string],
   return more.map(([rank, parts], i) => `${rank} ${i === 0 ? "is slow " : ""}in ${parts}`).join("; ");
 }
 
-/** "Equal step time (224 ms), different cause: …", or "A step of new takes 1.02× as long as one of old (197 against 193 ms), mostly in data (+3 ms)", and the causes. */
-function stepWords({ both: [one, two], format }: Compared, rows: readonly Compared[], [own, other]: readonly [string, string], causes: string): [string, string] {
-  if (format(one) === format(two)) return [`Equal step time (${format(one)})${causes && `, different cause: ${causes}`}.`, ""];
-  const more = one - two;
+/** ", mostly in data (+3 ms)": the parts of the step that make up most of the difference; empty: none does. */
+function mostlyWords(more: number, rows: readonly Compared[], format: Compared["format"]): string {
   const parts = rows
     .filter(({ name }) => name.startsWith(PART))
     .map(({ title, both }) => ({ title, more: both[0] - both[1] }))
@@ -336,6 +322,5 @@ function stepWords({ both: [one, two], format }: Compared, rows: readonly Compar
     .sort((a, b) => Math.abs(b.more) - Math.abs(a.more))
     .slice(0, NAMED)
     .map((part) => `${part.title} (${part.more > 0 ? "+" : "−"}${format(Math.abs(part.more))})`);
-  const mostly = parts.length > 0 ? `, mostly in ${listed(parts)}` : "";
-  return [`A step of ${own} takes ${times(shownRatio(one, two, format))} as long as one of ${other} (${against(format(one), format(two))})${mostly}.`, causes && `${causes}.`];
+  return parts.length > 0 ? `, mostly in ${listed(parts)}` : "";
 }

@@ -5,12 +5,12 @@ import { get } from "../api/client";
 import type { History, HistorySample, Incident, JobSummary, Trends, Why } from "../api/types";
 import { asOf, now } from "../api/connection";
 import { usePolled } from "../live/poll";
-import { bandwidthChart, type Cause, causeChart, changeOf, causeOf, consistsOf, goodputChart, heard, type Mark, type NonFinite, nonFinite, scoreAfter, SHORTEST_SCORE, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withEdge, withTrendGaps } from "../logic/charts";
+import { bandwidthChart, type Cause, causeChart, changeOf, causeOf, consistsOf, goodputChart, heard, type Mark, type NonFinite, nonFinite, scoreAfter, SHORTEST_SCORE, SHORTEST_SHARE, speedCurve, stepChart, stepsBySpeed, temperatureChart, withArrows, withEdge, withTrendGaps } from "../logic/charts";
 import { goesOn } from "../logic/verdict";
 import { eventsOf, over } from "../logic/phases";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { bandwidth, celsius, clock, duration, figure, hertz, percent, perSecond, plural, shortened, speedText } from "../logic/text";
+import { bandwidth, celsius, clock, duration, figure, hertz, percent, perSecond, plural, speedText } from "../logic/text";
 import { zone } from "../logic/zone";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
@@ -195,25 +195,22 @@ function Broken({ found }: { found: readonly NonFinite[] }) {
   );
 }
 
-/** The command line's sentences are ASCII. */
-const arrows = (text: string): string => shortened(text.replaceAll(" -> ", " → "));
-
 export function Explanation({ why }: { why: Why }) {
   const shares = consistsOf(why);
   return (
     <div class="explanation" data-kind={why.kind}>
-      <p>{arrows(why.sentence)}</p>
+      <p>{withArrows(why.sentence)}</p>
       {shares.length > 0 && (
         <ul aria-label="What the change consists of">
           {shares.map((each) => (
             <li key={each.sentence}>
-              <b>{percent(each.share)}</b> {arrows(each.sentence)}
+              <b>{percent(each.share)}</b> {withArrows(each.sentence)}
             </li>
           ))}
         </ul>
       )}
-      {why.slow.length > 0 && <p class="also">{arrows(`Slow ranks: ${why.slow.map(({ sentence }) => sentence).join("; ")}.`)}</p>}
-      {why.seen.length > 0 && <p class="also">{arrows(why.seen.join(" "))}</p>}
+      {why.slow.length > 0 && <p class="also">{withArrows(`Slow ranks: ${why.slow.map(({ sentence }) => sentence).join("; ")}.`)}</p>}
+      {why.seen.length > 0 && <p class="also">{withArrows(why.seen.join(" "))}</p>}
     </div>
   );
 }

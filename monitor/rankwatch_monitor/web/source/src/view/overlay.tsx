@@ -4,8 +4,8 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { JobSummary, Trends } from "../api/types";
 import { type Run, type RunRead, usePart, useRun } from "../live/run";
-import { type Line, SHORTEST_SCORE, SHORTEST_SHARE } from "../logic/charts";
-import { alike, alikeThroughout, type Axis, cells, changeMarks, changeWords, type Compared, comparedWords, type Curve, type Curves, curves, differing, directionWords, dividedBy, extent, inside, isPart, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, SECONDS_APART, secondsOf, slowestOver, shownRatio, SLOWEST, slowestDiffers, STEPS_APART, stretches } from "../logic/overlay";
+import { type Line, SHORTEST_SCORE, SHORTEST_SHARE, withArrows } from "../logic/charts";
+import { alike, alikeThroughout, type Axis, cells, changeMarks, type Compared, comparedWords, type Curve, type Curves, curves, directionWords, dividedBy, extent, inside, isPart, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, SECONDS_APART, secondsOf, slowestOver, shownRatio, SLOWEST, slowestDiffers, STEPS_APART, stretches } from "../logic/overlay";
 import { panned, type Range, zoomed } from "../logic/range";
 import { jobAddress } from "../logic/route";
 import { SCORES, score } from "../logic/stragglers";
@@ -226,7 +226,7 @@ export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overla
         {chosen.job !== job.id && <> <a href={jobAddress(chosen.job, "charts")}>Open {chosen.job}</a></>}
       </p>
       <Part shown={shown} whole={zoom === null} span={span} choose={choose} reset={() => setZoom(null)} />
-      {both && <Ratios means={means} names={names} span={span} axis={axis} within={within} ranks={within.map((each) => [own!, other!].map(({ samples, trends }) => slowestOver(samples, axis, trends.at[0]!, each)))} changed={[own!, other!].flatMap(({ change }, i) => (change !== null && changes[i] != null ? changeWords(names[i]!, change, across(changes[i])) : []))} />}
+      {both && <Ratios means={means} names={names} span={span} axis={axis} within={within} runs={[own!, other!]} />}
       {rows.filter(({ name, lines }) => !same.current.includes(name) && !name.startsWith(PART) && (lines.length === 2 || !isPart(name))).map(chart)}
       {alikes.length > 0 && <p><button type="button" class="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>{open ? "▾" : "▸"} Charts of what is alike within 2{"\u202f"}%: {alikes.map(({ title }) => title).join(", ")}</button></p>}
       {open && alikes.map(chart)}
@@ -271,23 +271,18 @@ interface Compare {
   axis: Axis;
   /** What is compared by itself, in the order of the axis: before a change, and since it. */
   within: readonly (readonly [number, number])[];
-  /** The changes in words. */
-  changed: readonly string[];
-  /** Of each stretch the slowest rank of both. */
-  ranks: readonly (readonly (number | null)[])[];
+  runs: readonly [Run, Run];
 }
 
 /** The means of both over the steps or the time that are shown and that both have, since a change and before it. */
-function Ratios({ means, names, span, axis, within, changed, ranks }: Compare) {
+function Ratios({ means, names, span, axis, within, runs }: Compare) {
   const tables = means.map((each) => each.filter((row) => !row.name.startsWith(SLOWEST) || slowestDiffers(row, each)));
   if (tables.every((each) => each.length === 0)) return null;
-  const [first, ...words] = within.map((_, i) => comparedWords(means[i]!, names, ranks[i]!)).reverse();
+  const finding = comparedWords(means.at(-1)!, names, runs.map(({ samples, trends }) => slowestOver(samples, axis, trends.at[0]!, within.at(-1)!)));
   const when = (i: number) => (within.length === 1 ? "Over" : i === 0 ? "Before the change:" : "Since the change:");
-  // Where nothing differed, the table shows it.
-  const sentences = [first!.slice(1), ...words].flatMap((each, i) => (i > 0 && differing(means.at(-1 - i)!).length === 0 ? [] : [[`${when(within.length - 1 - i)} ${span(within.at(-1 - i)!)}.`, ...each].join(" ")]));
   const rest = (
     <>
-      <div class="both">{[...changed, ...sentences].slice(0, 3).map((each) => <p key={each}>{each}</p>)}</div>
+      <div class="both">{runs.map(({ change }, i) => change && <p key={names[i]}>{names[i]}: {withArrows(change.sentence)}</p>)}</div>
       <div class="ratios" role="region" aria-label="Means of both">
         {within.map((each, i) => (
           <div key={each[0]} class="scroll" role="group" aria-label={`Over ${span(each)}`} tabIndex={0}>
@@ -310,7 +305,7 @@ function Ratios({ means, names, span, axis, within, changed, ranks }: Compare) {
   );
   return (
     <>
-      {first![0] && <p class="finding">{first![0]}</p>}
+      {finding !== "" && <p class="finding">{finding}</p>}
       {narrow.value ? <details><summary>Causes and means of both</summary>{rest}</details> : rest}
     </>
   );
