@@ -10,7 +10,7 @@ from typing import Any
 
 from rankwatch.contract.policy import parse_ranks
 from rankwatch_monitor.service.span_store import RankStep, Span, to_json
-from rankwatch_monitor.service.timeline_finding import sentences
+from rankwatch_monitor.service.timeline_finding import figures, sentences
 from web.scripted_rows import host_of
 
 SECTIONS = ["data", "step", "forward", "backward", "all_reduce", "optimizer"]
@@ -73,12 +73,13 @@ def timeline(
         rank: [_step(rank, step, rank in slow) for step in shown if not (rank in hung and step == SAMPLED[-1])]
         for rank in chosen
     }
+    steps_of = {rank: [to_json(step, SECTIONS) for step in every] for rank, every in lanes.items()}
     return {
         "attempt": 1, "sampled": SAMPLED, "profiled": PROFILED, "sections": SECTIONS, "ranks_known": 8,
         "no_waits": "it is measured in the step that is profiled, about every 10 s", "no_sections": [],
         "ranks": [
-            {"rank": rank, "host": f"node-{rank // 8}", "steps": [to_json(step, SECTIONS) for step in every]}
-            for rank, every in lanes.items()
+            {"rank": rank, "host": f"node-{rank // 8}", "steps": steps_of[rank], **each}
+            for rank, each in figures(lanes, SECTIONS).items()
         ],
         **sentences(lanes, [*slow, *hung], 8, slow, size),
     }  # fmt: skip

@@ -49,6 +49,7 @@ def timeline_routes(routes: APIRouter, monitor: Monitor) -> None:
         incident = job.open_incident
         blamed = [*lateness, *(each.rank for each in (incident.culprits if incident is not None else ()))]
         known, size = len(kept.ranks), job.world_size
+        figures = await run_in_threadpool(timeline_finding.figures, lanes, kept.sections)
         answer = {
             "attempt": kept.attempt,
             "sampled": sampled,
@@ -62,6 +63,7 @@ def timeline_routes(routes: APIRouter, monitor: Monitor) -> None:
                     "rank": rank,
                     "host": hosts[rank] if rank < len(hosts) else "",
                     "steps": [span_store.to_json(step, kept.sections) for step in steps],
+                    **figures[rank],
                 }
                 for rank, steps in lanes.items()
             ],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, median
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rankwatch.cli.formatting import capital
 from rankwatch_monitor.core.nodes import format_ranks
@@ -47,6 +47,21 @@ def sentences(
 ) -> dict[str, str]:
     """:func:`finding` and :func:`basis`, for the API."""
     return {"finding": finding(lanes, blamed, known), "basis": basis(lanes, lateness, size)}
+
+
+def figures(lanes: Lanes, sections: Sequence[str]) -> dict[int, dict[str, Any]]:
+    """The figures that the sentences are made of, by rank, for the API; ``own`` in the order of ``sections``."""
+    works = {each.rank: each for each in measured(lanes)}
+    found = {}
+    for rank, steps in lanes.items():
+        work = works.get(rank)
+        own = work.sections if work else {} if works else _own(steps)
+        found[rank] = {
+            "works": work and round(work.works, 6),
+            "waits": work and round(work.waits, 6),
+            "own": [round(own[name], 6) if name in own else None for name in sections],
+        }
+    return found
 
 
 def finding(lanes: Lanes, blamed: Sequence[int], known: int) -> str:

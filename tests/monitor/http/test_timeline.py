@@ -86,6 +86,9 @@ def test_a_sentence_states_what_the_steps_show(api: Api, running: str) -> None:
     waits = "In this step rank 3 works 480 ms; rank 0 works 400 ms and waits 80 ms for it."
     assert reported["finding"].startswith(waits), "spans of no other ranks are kept"
     assert reported["basis"] == "Measured on 2 of 4 ranks."
+    assert [(lane["works"], lane["waits"]) for lane in reported["ranks"]] == [(0.4, 0.1), (0.48, 0.02)]
+    own = [dict(zip(reported["sections"], lane["own"], strict=True)) for lane in reported["ranks"]]
+    assert [(each["data"], each["backward"]) for each in own] == [(0.1, 0.1), (0.1, 0.18)]
 
 
 def test_without_a_choice_the_first_ranks_and_their_last_steps(api: Api, running: str) -> None:

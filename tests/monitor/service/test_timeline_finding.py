@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from rankwatch_monitor.service.span_store import RankStep, Span
-from rankwatch_monitor.service.timeline_finding import basis, finding
+from rankwatch_monitor.service.timeline_finding import basis, figures, finding
 
 UNMEASURED = "how long ranks wait for others was not measured."
 
@@ -56,6 +56,18 @@ def test_time_in_nested_sections_and_collectives_is_not_a_sections_own() -> None
         for took in (0.9, 0.5)
     ]
     assert words({0: deep[:1], 1: deep[1:]}, 0).endswith("It takes longer in forward (+400 ms).")
+
+
+def test_the_figures_are_of_the_steps_whose_waiting_was_measured_if_any_was() -> None:
+    names = ["step", "data", "forward", "save"]
+    lanes = {3: lane(0.06, 0.1, 0.02, [10]), 0: [*lane(0.02, 0.1, 0.04, [10]), *lane(0.9, 0.1, None, [20])]}
+    assert figures(lanes, names) == {
+        3: {"works": 0.16, "waits": 0.02, "own": [0.0, 0.06, 0.1, None]},
+        0: {"works": 0.12, "waits": 0.04, "own": [0.0, 0.02, 0.1, None]},
+    }
+    unmeasured = {1: lane(0.06, 0.1, None), 2: []}
+    assert figures(lanes | unmeasured, names)[1] == {"works": None, "waits": None, "own": [None] * 4}
+    assert figures(unmeasured, names)[1]["own"] == [0.0, 0.06, 0.15, None], "time in collectives is included"
 
 
 def test_without_measured_waiting_the_section_that_stands_out() -> None:

@@ -1096,11 +1096,17 @@ class RankStep(TypedDict):
 
 
 class RankLane(TypedDict):
-    """The shown steps of a rank."""
+    """The shown steps of a rank, and what it does in their mean; of those whose waiting was measured, if any."""
 
     rank: int
     host: str
     steps: list[RankStep]
+    works: float | None
+    """Seconds that are not in collectives; null: not measured."""
+    waits: float | None
+    """Seconds in collectives; null: not measured."""
+    own: list[float | None]
+    """Seconds that each section works itself, without nested ones and measured waiting; null: it was not entered."""
 
 
 class SectionTimeline(TypedDict):

@@ -634,7 +634,14 @@ export type Proof = "undecided" | "busy" | "still" | "waiting" | "stopped" | "un
   headline: string;
 }
 
-/** The shown steps of a rank. */ export interface RankLane { rank: number; host: string; steps: RankStep[]; }
+/** The shown steps of a rank, and what it does in their mean; of those whose waiting was measured, if any. */ export interface RankLane {
+  rank: number;
+  host: string;
+  steps: RankStep[];
+  /** Seconds that are not in collectives; null: not measured. */ works: number | null;
+  /** Seconds in collectives; null: not measured. */ waits: number | null;
+  /** Seconds that each section works itself, without nested ones and measured waiting; null: it was not entered. */ own: (number | null)[];
+}
 
 /** What ranks printed in one attempt, as their launchers answered. */ export interface RankOutput {
   job_id: string;

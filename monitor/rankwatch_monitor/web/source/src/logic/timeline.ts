@@ -256,22 +256,6 @@ function within([, depth, start, seconds]: RankStep["spans"][number], spans: Ran
   return spans.filter(([, deep, begin]) => deep === depth + 1 && begin >= start - ROUNDING && begin < start + seconds - ROUNDING);
 }
 
-/** Mean seconds per step that each section works itself: without what is nested in it, and without time in collectives where that is known. */
-function ownSeconds(steps: readonly RankStep[]): Map<number, number> {
-  const found = new Map<number, number>();
-  for (const step of steps) {
-    const works = ([, , start, seconds]: RankStep["spans"][number]) => seconds - (waited(step, start, start + seconds) ?? 0);
-    for (const span of step.spans) {
-      const rest = works(span) - within(span, step.spans).reduce((sum, each) => sum + works(each), 0);
-      found.set(span[0], (found.get(span[0]) ?? 0) + Math.max(0, rest) / steps.length);
-    }
-  }
-  return found;
-}
-
-/** The steps of a lane in which waiting was measured. */
-export const measuredSteps = (lane: RankLane): RankStep[] => lane.steps.filter((step) => step.waits !== null);
-
 /** The usual order of a step's sections, by their colours; others follow, the longest first. */
 const ORDER: readonly string[] = [PARTS.data, PARTS.compute, PARTS.backward, PARTS.optimizer];
 
@@ -288,43 +272,33 @@ export interface Sums {
   sections: number[];
   /** Those of them that contain others, so that their own work is the rest. */
   rests: ReadonlySet<number>;
-  /** Seconds of own work per step, by lane and position in `sections`; null: the rank did not enter it. */
-  seconds: (number | null)[][];
-  /** Seconds more than the median of the other lanes, where a section is longer on this one; else null. */
+  /** Seconds more than the median of the other lanes, where a section is longer on this one, by lane and position in `sections`; else null. */
   longer: (number | null)[][];
-  /** Mean seconds in collectives per measured step, by lane, and those of the rest of the step; null: not measured. */
-  waits: (number | null)[];
-  works: (number | null)[];
 }
 
-/** Means over the steps shown; where waiting was measured in some, over those. Sections without own work are left out. `longest`: those that take longer on a rank come first. */
-export function sums(timeline: SectionTimeline, most: number, longest = false): Sums {
-  const measured = timeline.ranks.some((lane) => measuredSteps(lane).length > 0);
-  const byLane = timeline.ranks.map((lane) => ownSeconds(measured ? measuredSteps(lane) : lane.steps));
-  const column = (section: number) => byLane.flatMap((found) => found.get(section) ?? []);
-  const step = median(timeline.ranks.flatMap((lane) => lane.steps.map((each) => each.seconds)));
-  const sections = timeline.sections.map((_, i) => i)
+/** The sections' own work on each rank; those without any are left out. `longest`: those that take longer on a rank come first. */
+export function sums({ ranks, sections: names }: SectionTimeline, most: number, longest = false): Sums {
+  const column = (section: number) => ranks.flatMap(({ own }) => own[section] ?? []);
+  const step = median(ranks.flatMap((lane) => lane.steps.map((each) => each.seconds)));
+  const sections = names.map((_, i) => i)
     .filter((i) => column(i).some((seconds) => seconds >= NOTHING))
     .sort((a, b) => median(column(b)) - median(column(a)))
     .slice(0, most)
-    .sort((a, b) => placeOf(timeline.sections[a]!) - placeOf(timeline.sections[b]!));
+    .sort((a, b) => placeOf(names[a]!) - placeOf(names[b]!));
   const more = (lane: number, section: number) => {
-    const here = byLane[lane]!.get(section) ?? 0;
-    const others = median(byLane.flatMap((found, i) => (i === lane ? [] : found.get(section) ?? [])));
-    return byLane.length > 1 && here - others >= LEAST_SHARE * step && here >= LEAST_RATIO * others ? here - others : null;
+    const here = ranks[lane]!.own[section] ?? 0;
+    const others = median(ranks.flatMap(({ own }, i) => (i === lane ? [] : own[section] ?? [])));
+    return ranks.length > 1 && here - others >= LEAST_SHARE * step && here >= LEAST_RATIO * others ? here - others : null;
   };
   if (longest) {
-    const most = new Map(sections.map((section) => [section, Math.max(0, ...byLane.map((_, lane) => more(lane, section) ?? 0))]));
+    const most = new Map(sections.map((section) => [section, Math.max(0, ...ranks.map((_, lane) => more(lane, section) ?? 0))]));
     sections.sort((a, b) => most.get(b)! - most.get(a)!);
   }
-  const containers = timeline.ranks.flatMap((lane) => lane.steps.flatMap(({ spans }) => spans.flatMap((span) => (within(span, spans).length > 0 ? [span[0]] : []))));
+  const containers = ranks.flatMap((lane) => lane.steps.flatMap(({ spans }) => spans.flatMap((span) => (within(span, spans).length > 0 ? [span[0]] : []))));
   return {
     sections,
     rests: new Set(containers),
-    seconds: byLane.map((found) => sections.map((section) => found.get(section) ?? null)),
-    longer: byLane.map((_, lane) => sections.map((section) => more(lane, section))),
-    waits: timeline.ranks.map((lane) => meanOf(lane, waited)),
-    works: timeline.ranks.map((lane) => meanOf(lane, worked)),
+    longer: ranks.map((_, lane) => sections.map((section) => more(lane, section))),
   };
 }
 
@@ -360,17 +334,6 @@ export function choiceWords(wanted: readonly number[], chosen: readonly number[]
   const near = others.filter((rank) => hosts.has(hostOf(rank) ?? "")).length;
   const [whose, rest] = [hosts.size === 1 ? "the same node" : "the same nodes", others.length - near];
   return [`${wanted.length === 1 ? "rank" : "ranks"} ${runs(wanted)}`, near > 0 && `${near} of ${whose}`, rest > 0 && `${rest} of ${rest === 1 ? "another node" : "other nodes"}`].filter(Boolean).join(", ");
-}
-
-/** Seconds of a step that are not in collectives; null: not measured. */
-function worked(step: RankStep): number | null {
-  const waits = waited(step);
-  return waits === null ? null : step.seconds - waits;
-}
-
-function meanOf(lane: RankLane, of: (step: RankStep) => number | null): number | null {
-  const known = lane.steps.flatMap((step) => of(step) ?? []);
-  return known.length === 0 ? null : known.reduce((a, b) => a + b, 0) / known.length;
 }
 
 /** Ranks in the syntax of the API: "0,8-10". */

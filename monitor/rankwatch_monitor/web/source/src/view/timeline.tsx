@@ -7,7 +7,7 @@ import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
 import { usePolled } from "../live/poll";
 import { blame } from "../logic/incidents";
-import { absence, choiceWords, lanes, type Lanes, led, measuredSteps, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
+import { absence, choiceWords, lanes, type Lanes, led, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
 import { PARTS, sectionTone } from "../logic/parts";
 import { jobAddress } from "../logic/route";
 import { count, duration, percent } from "../logic/text";
@@ -164,7 +164,7 @@ function Part({ of, children }: { of: string; children: ComponentChildren }) {
 }
 
 function Key({ timeline, placed }: { timeline: SectionTimeline; placed: Lanes | null }) {
-  const measured = timeline.ranks.filter((lane) => measuredSteps(lane).length > 0).length;
+  const measured = timeline.ranks.filter(({ waits }) => waits !== null).length;
   const used = new Set(placed?.spans.map(({ section }) => section));
   return (
     <ul class="key">
@@ -204,8 +204,8 @@ function Words({ timeline, placed, span }: { timeline: SectionTimeline; placed: 
 }
 
 function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: ReadonlyMap<number, string> }) {
-  const { sections, rests, seconds, longer, waits, works } = sums(timeline, COLUMNS, narrow.value);
-  const least = Math.min(...waits.flatMap((each) => each ?? []));
+  const { sections, rests, longer } = sums(timeline, COLUMNS, narrow.value);
+  const least = Math.min(...timeline.ranks.flatMap(({ waits }) => waits ?? []));
   return (
     <>
       <h3>
@@ -223,18 +223,18 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
           return <tr key={lane.rank} aria-selected={selected.value === lane.rank} onClick={() => (selected.value = lane.rank)}>
             <th scope="row" class="number">{lane.rank}{narrow.value && <small>{node}</small>}</th>
             {!narrow.value && <td>{node}</td>}
-            {Number.isFinite(least) && <td class="number force">{duration(works[i])}</td>}
+            {Number.isFinite(least) && <td class="number force">{duration(lane.works)}</td>}
             {Number.isFinite(least) && (
               <td class="number">
-                {duration(waits[i])}
-                {waits[i] !== null && waits[i]! - least > 0.0005 && <small> ({duration(waits[i]! - least)}{!narrow.value && " waiting"})</small>}
+                {duration(lane.waits)}
+                {lane.waits !== null && lane.waits - least > 0.0005 && <small> ({duration(lane.waits - least)}{!narrow.value && " waiting"})</small>}
               </td>
             )}
-            {seconds[i]!.map((each, j) => {
+            {sections.map((section, j) => {
               const more = longer[i]![j]!;
               return (
-                <td key={sections[j]} class={more === null ? "number" : "number longer"}>
-                  {duration(each)}
+                <td key={section} class={more === null ? "number" : "number longer"}>
+                  {duration(lane.own[section])}
                   {more !== null && <small> {narrow.value ? `+${duration(more)}` : `(${duration(more)} more)`}</small>}
                 </td>
               );
