@@ -2,6 +2,7 @@
 
 import { type Signal, effect, signal, untracked } from "@preact/signals";
 import { get } from "../api/client";
+import type { GridBytes, Layout } from "../api/types";
 import type { Look } from "../logic/levels";
 import { poll } from "./poll";
 
@@ -20,7 +21,7 @@ export interface GridExtras {
 export function watchGrid(path: string, look: Signal<Look>, looks: Signal<Record<string, Uint8Array | null>>): GridExtras {
   const coordinates = signal<Record<string, Uint16Array>>({});
   const stopLayout = poll(LAYOUT_EVERY_MS, async (ended) => {
-    const answer = await get<{ coordinates: Record<string, string>; looks: string[] }>(`${path}/layout`, ended);
+    const answer = await get<Layout>(`${path}/layout`, ended);
     coordinates.value = Object.fromEntries(
       Object.entries(answer.coordinates).map(([name, text]) => [name, new Uint16Array(bytesOf(text).buffer)]),
     );
@@ -31,7 +32,7 @@ export function watchGrid(path: string, look: Signal<Look>, looks: Signal<Record
     if (STREAMED.has(chosen)) return;
     return untracked(() =>
       poll(EVERY_MS, async (ended) => {
-        const answer = await get<{ bytes: string }>(`${path}/grid/${chosen}`, ended);
+        const answer = await get<GridBytes>(`${path}/grid/${chosen}`, ended);
         looks.value = { ...looks.value, [chosen]: bytesOf(answer.bytes) };
       }),
     );

@@ -4,7 +4,7 @@ import { batch, type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { exactNow, expectNoClock } from "../api/connection";
 import { get, Problem } from "../api/client";
-import type { Goodput, GridEvent, Incident, IncidentDetail, JobDetail, JobSummary, Performance, RankReport, RankState } from "../api/types";
+import type { Goodput, GridEvent, Incident, IncidentDetail, Incidents, JobDetail, JobEvents, JobSummary, Performance, RankReport, Ranks, RankState } from "../api/types";
 import { merged } from "../logic/incidents";
 import { bytesOf } from "./grid";
 import { poller } from "./poll";
@@ -78,7 +78,7 @@ export function watchJob(id: string): JobWatch {
     try {
       const [summary, list] = await Promise.all([
         get<JobDetail>(path, ended.signal),
-        get<{ incidents: Incident[] }>(`${path}/incidents`, ended.signal),
+        get<Incidents>(`${path}/incidents`, ended.signal),
       ]);
       if (received !== meanwhile) return; // superseded by a newer read
       batch(() => {
@@ -97,18 +97,18 @@ export function watchJob(id: string): JobWatch {
   }
 
   const ranks = poller(() => secondsBetween(job.value) * 1000, async (ended) => {
-    const answer = await get<{ ranks: RankReport[] }>(`${path}/ranks`, ended);
+    const answer = await get<Ranks>(`${path}/ranks`, ended);
     const byRank: (RankReport | undefined)[] = [];
     for (const report of answer.ranks) byRank[report.rank] = report;
     reports.value = { byRank, at: exactNow() };
   });
 
-  const stream = listen(
+  const stream = listen<JobEvents>(
     `${path}/events`,
     {
-      job: (data) => {
+      job: (next) => {
         if (received) received.job = true;
-        const [before, next] = [job.value, data as JobSummary];
+        const before = job.value;
         take(next);
         // What stands beside it on the page is read again, so that both are of one moment.
         if (before !== null && (before.goodput !== next.goodput || before.state !== next.state)) slow.refreshSoon();
@@ -116,24 +116,23 @@ export function watchJob(id: string): JobWatch {
         if (before !== null && before.state !== next.state && slow.detail.value !== null) slow.detail.value = { ...slow.detail.value, account: [] };
         if (before !== null && before.iteration !== next.iteration && next.world_size <= SMALL) ranks.soon();
       },
-      grid: (data) => {
-        const next = decoded(data as GridEvent);
+      grid: (event) => {
+        const next = decoded(event);
         if (sameGrid(grid.value, next)) return;
         const changed = grid.value !== null && !sameStates(grid.value, next);
         grid.value = next;
         // The details of ranks are of the evaluation in which their states changed.
         if (changed && next.states.length <= SMALL) ranks.soon();
       },
-      performance: (data) => {
-        const next = data as Performance;
+      performance: (next) => {
         batch(() => {
           performance.value = next;
           looks.value = { ...looks.value, ...Object.fromEntries(Object.entries(next.grid).map(([name, text]) => [name, bytesOf(text)])) };
         });
       },
-      incident: (data) => {
-        received?.incidents.push(data as Incident);
-        incidents.value = merged(incidents.value ?? [], data as Incident);
+      incident: (changed) => {
+        received?.incidents.push(changed);
+        incidents.value = merged(incidents.value ?? [], changed);
         ranks.soon();
         slow.refreshSoon();
       },

@@ -1,6 +1,7 @@
 // Polling that pauses while the tab is hidden.
 
 import { useEffect, useState } from "preact/hooks";
+import { Problem } from "../api/client";
 
 /** The first pause after a read that failed; each further one is twice as long, up to the usual one. */
 const RETRY_MS = 1000;
@@ -57,9 +58,31 @@ export function poll(everyMs: number, read: (ended: AbortSignal) => Promise<unkn
   return each.close;
 }
 
-/** The last answer of a read that is polled, anew with `of`; null until the first. */
+/** The last answer of a read that is polled, anew with `of`; null until the first. An answer that is the same is not drawn again. */
 export function usePolled<T>(everyMs: number, read: (ended: AbortSignal) => Promise<T>, of: readonly unknown[]): T | null {
   const [answer, take] = useState<T | null>(null);
-  useEffect(() => poll(everyMs, async (ended) => take(await read(ended))), of);
+  useEffect(() => poll(everyMs, async (ended) => {
+    const next = await read(ended);
+    take((before) => (JSON.stringify(before) === JSON.stringify(next) ? before : next));
+  }), of);
   return answer;
+}
+
+/** The last answer, or why the monitor has none; both null until the first. */
+export interface Answer<T> {
+  answer: T | null;
+  problem: Pick<Problem, "status" | "message"> | null;
+}
+
+/** Statuses of what the monitor does not know, cannot read, or does not own at the moment. Others are failures, after which it is asked again. */
+const REFUSALS: readonly number[] = [404, 422, 503];
+
+/** The same of a read that the monitor may refuse. */
+export function useAnswer<T>(everyMs: number, read: (ended: AbortSignal) => Promise<T>, of: readonly unknown[]): Answer<T> {
+  return usePolled(everyMs, (ended) => read(ended).then((answer) => ({ answer, problem: null }), refused), of) ?? { answer: null, problem: null };
+}
+
+function refused(problem: unknown) {
+  if (!(problem instanceof Problem) || !REFUSALS.includes(problem.status)) throw problem;
+  return { answer: null, problem: { status: problem.status, message: problem.message } };
 }

@@ -1,10 +1,10 @@
 // The trends of one run, a job or one attempt of it, for a comparison: coarsely as a whole, and the part that is looked at.
 
-import { type Signal, signal } from "@preact/signals";
+import { signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { get, Problem } from "../api/client";
+import { get } from "../api/client";
 import type { HistorySample, Trends, Why } from "../api/types";
-import { poll } from "./poll";
+import { type Answer, useAnswer } from "./poll";
 
 const EVERY_MS = 60_000;
 /** Points of a range; a chart has about as many pixels. */
@@ -15,13 +15,6 @@ export interface Run {
   samples: HistorySample[];
   /** A change of the step time within the whole run; null: none was found, or this is a part. */
   change: Why | null;
-}
-
-export interface RunRead {
-  /** Null until the first answer. */
-  run: Signal<Run | null>;
-  /** The monitor does not know the job, or another one owns it. */
-  problem: Signal<Problem | null>;
 }
 
 /** `range`: first and last second; null: the whole run. */
@@ -41,24 +34,8 @@ async function read(job: string, attempt: number | null, range: readonly [number
 
 const query = ([from, to]: readonly [number, number | null]) => `since=${Math.floor(from)}${to === null ? "" : `&until=${Math.ceil(to)}`}`;
 
-/** The whole run. */
-export function useRun(job: string, attempt: number | null): RunRead {
-  const found: RunRead = useMemo(() => ({ run: signal(null), problem: signal(null) }), [job, attempt]);
-  useEffect(
-    () =>
-      poll(EVERY_MS, async (ended) => {
-        try {
-          found.run.value = await read(job, attempt, null, ended);
-          found.problem.value = null;
-        } catch (problem) {
-          if (!(problem instanceof Problem)) throw problem;
-          found.problem.value = problem;
-        }
-      }),
-    [found],
-  );
-  return found;
-}
+/** The whole run; refused where the monitor does not know the job, or another one owns it. */
+export const useRun = (job: string, attempt: number | null): Answer<Run> => useAnswer(EVERY_MS, (ended) => read(job, attempt, null, ended), [job, attempt]);
 
 /** Its part between two moments; null: none was asked for, or it is not read yet. */
 export function usePart(job: string, attempt: number | null, range: readonly [number, number] | null): Run | null {

@@ -24,11 +24,11 @@ export function retryNow(): void {
  * Subscribe to named events. `opened` is called after every connect, `broken` after every failure: an EventSource does not
  * expose the HTTP status, so the caller reads over plain HTTP to distinguish a wrong token from an unknown job.
  */
-export function listen(
+export function listen<Events extends object>(
   path: string,
-  events: Record<string, (data: unknown) => void>,
-  opened: () => void,
-  broken: () => void,
+  events: { [Name in keyof Events]?: (data: NonNullable<Events[Name]>) => void },
+  opened?: () => void,
+  broken?: () => void,
 ): Stream {
   let source: EventSource | null = null;
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -48,7 +48,7 @@ export function listen(
     retryAt.value = Date.now() / 1000 + pause;
     timer = setTimeout(connect, pause * 1000);
     pause = Math.min(LONGEST_RETRY_S, pause * 2);
-    broken();
+    broken?.();
   }
 
   function connect(): void {
@@ -60,7 +60,7 @@ export function listen(
       retryAt.value = null;
       markStream(true);
       expectWithin(OPENING_MS);
-      opened();
+      opened?.();
     };
     source.onerror = failed;
     source.addEventListener("clock", (event: MessageEvent<string>) => {
@@ -68,10 +68,10 @@ export function listen(
       expectWithin(SILENT_MS);
     });
     expectWithin(OPENING_MS);
-    for (const [name, handle] of Object.entries(events)) {
+    for (const [name, handle] of Object.entries<((data: never) => void) | undefined>(events)) {
       source.addEventListener(name, (event: MessageEvent<string>) => {
         markStream(false);
-        handle(JSON.parse(event.data));
+        handle?.(JSON.parse(event.data) as never);
       });
     }
   }

@@ -40,7 +40,7 @@ export function Charts({ job, incidents }: { job: JobSummary; incidents: readonl
   return (
     <div class="charts">
       <OverlayChooser job={job} />
-      {chosen === null ? <Alone job={job} incidents={incidents} /> : <OverlayCharts key={`${chosen.job} ${chosen.axis}`} job={job} chosen={chosen} />}
+      {chosen === null ? <Alone job={job} incidents={incidents} /> : <OverlayCharts key={Object.values(chosen).join(" ")} job={job} chosen={chosen} />}
     </div>
   );
 }

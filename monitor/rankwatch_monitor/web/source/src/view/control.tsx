@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { order } from "../api/client";
-import type { JobSummary, Launcher } from "../api/types";
+import type { JobSummary, Launcher, Ordered } from "../api/types";
 import type { Prepared, Recommended } from "../logic/nextaction";
 import { ACTIONS, type ActionName, consequence, isFinal, KINDS, leftOut, nodesOf, rankList, remaining } from "../logic/policy";
 import { incidentAddress } from "../logic/route";
@@ -92,7 +92,7 @@ function Actions({ job, launchers, recommended, meanings, onChange }: Props & { 
   const send = async () => {
     try {
       const chosen = excluding ? { ranks: rankList(ranks), nodes } : {};
-      const answer = await order<{ incident_id: string }>("POST", `/jobs/${encodeURIComponent(job.id)}/actions`, { action, reason, ...chosen });
+      const answer = await order<Ordered>("POST", `/jobs/${encodeURIComponent(job.id)}/actions`, { action, reason, ...chosen });
       setDone(answer.incident_id);
       onChange();
       setReason("");

@@ -2,10 +2,10 @@
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import type { JobSummary, Sparklines } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
-import { type FleetWatch, watchFleet } from "../live/fleet";
+import { useJobs, useNodes, useSparklines } from "../live/fleet";
 import { speed } from "../live/speed";
 import { ageOf, headline, isElsewhere, LABELS, type Listed, matching, sharedNames, type Sort, sorted, SORTS, urgencyOf } from "../logic/fleet";
 import { nodesOf } from "../logic/nodemap";
@@ -32,9 +32,7 @@ const label = signal("");
 const sort = signal<Sort>("urgency");
 
 export function Fleet({ hours }: { hours: number | undefined }) {
-  const watch: FleetWatch = useMemo(watchFleet, []);
-  useEffect(() => () => watch.close(), [watch]);
-  const jobs = watch.jobs.value;
+  const [jobs, nodes, speeds] = [useJobs(), useNodes(), useSparklines()];
   const at = asOf.value;
   const span = hours ?? HOURS[0];
   const urgent = sorted(jobs ?? [], "urgency", at, span);
@@ -46,11 +44,10 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   if (jobs === null) return <p class="loading">Loading the jobs.</p>;
   if (jobs.length === 0) return <Empty />;
   // Of a shorter life a line over hours shows nothing.
-  const speeds = watch.sparklines.value;
   const drawn = speeds !== null && jobs.some((job) => isOld(job, at) && speeds.jobs[job.id] !== undefined);
   const choosing = jobs.length >= MANY;
   const shared = sharedNames(jobs);
-  const visible = choosing ? sorted(matching(jobs, text.value, label.value, text.value !== "" && watch.nodes.value ? nodesOf(watch.nodes.value) : undefined), sort.value, at, span) : urgent;
+  const visible = choosing ? sorted(matching(jobs, text.value, label.value, text.value !== "" && nodes ? nodesOf(nodes) : undefined), sort.value, at, span) : urgent;
   return (
     <section class={drawn ? "fleet" : "fleet unspeeded"}>
       <header>
@@ -70,7 +67,7 @@ export function Fleet({ hours }: { hours: number | undefined }) {
           <JobRow key={job.id} job={job} named={!shared.has(job.name)} hours={span} sparklines={drawn && isOld(job, at) ? speeds : null} speeds={drawn} />
         ))}
       </ul>
-      {watch.nodes.value && watch.nodes.value.hosts.length > 1 && <HeatMap map={watch.nodes.value} />}
+      {nodes && nodes.hosts.length > 1 && <HeatMap map={nodes} />}
     </section>
   );
 }

@@ -1,9 +1,11 @@
 // One node over all jobs: its ranks and devices, launchers, groups, and the incidents that named it.
 
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect } from "preact/hooks";
+import { get } from "../api/client";
 import type { NodeDetail } from "../api/types";
 import { asOf, now, stale } from "../api/connection";
-import { watchPlace } from "../live/place";
+import { useAnswer } from "../live/poll";
+import { listen } from "../live/stream";
 import { isGone, launcherWords, type Part } from "../logic/nodejobs";
 import { incidentAddress, jobAddress } from "../logic/route";
 import { took } from "../logic/phases";
@@ -14,12 +16,14 @@ import { NodeGpus } from "./nodegpus";
 import { NodeJobs } from "./nodejobs";
 import { showInTab } from "./tab";
 
+const EVERY_MS = 2000;
+
 export function NodePage({ host }: { host: string }) {
-  const watch = useMemo(() => watchPlace<NodeDetail>(`/nodes/${encodeURIComponent(host)}`), [host]);
-  useEffect(() => () => watch.close(), [watch]);
+  const { answer: node, problem } = useAnswer(EVERY_MS, (ended) => get<NodeDetail>(`/nodes/${encodeURIComponent(host)}`, ended), [host]);
+  // The stream of all jobs shows whether the monitor is alive.
+  useEffect(() => listen("/events", {}).close, []);
   useEffect(() => showInTab(null, host), [host]);
-  const node = watch.answer.value;
-  if (watch.unknown.value !== null) return <NoPlace title={`The monitor does not know node ${host}.`} detail={watch.unknown.value.message} />;
+  if (problem !== null) return <NoPlace title={`The monitor does not know node ${host}.`} detail={problem.message} />;
   if (node === null) return <p class="loading">Loading node {host}.</p>;
   return (
     <article class="place">

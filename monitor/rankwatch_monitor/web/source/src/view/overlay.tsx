@@ -3,7 +3,8 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get } from "../api/client";
 import type { JobSummary, Trends } from "../api/types";
-import { type Run, type RunRead, usePart, useRun } from "../live/run";
+import type { Answer } from "../live/poll";
+import { type Run, usePart, useRun } from "../live/run";
 import { type Line, SHORTEST_SCORE, SHORTEST_SHARE, withArrows } from "../logic/charts";
 import { alike, alikeThroughout, type Axis, cells, changeMarks, type Compared, comparedWords, type Curve, type Curves, curves, directionWords, dividedBy, extent, inside, isPart, lasts, lengthWords, means, onCells, type Overlay, overlap, PART, placeOf, SECONDS_APART, secondsOf, slowestOver, shownRatio, SLOWEST, slowestDiffers, STEPS_APART, stretches } from "../logic/overlay";
 import { panned, type Range, zoomed } from "../logic/range";
@@ -150,14 +151,13 @@ function useAttempts(job: string): readonly number[] {
 export function OverlayCharts({ job, chosen }: { job: JobSummary; chosen: Overlay }) {
   const reads = [useRun(job.id, chosen.own), useRun(chosen.job, chosen.attempt)] as const;
   const [zoom, setZoom] = useState<readonly [number, number] | null>(null);
-  useEffect(() => setZoom(null), [chosen]);
   const names = [
     chosen.job === job.id ? attemptName(chosen.own) : `${job.id}${chosen.own === null ? "" : `, attempt ${chosen.own}`}`,
     chosen.job === job.id ? attemptName(chosen.attempt) : `${chosen.job}${chosen.attempt === null ? "" : `, attempt ${chosen.attempt}`}`,
   ] as const;
   const { axis } = chosen;
   const ofSteps = axis === "step";
-  const [own, other] = reads.map(({ run }) => run.value);
+  const [own, other] = reads.map(({ answer }) => answer);
   const parts = [usePart(job.id, chosen.own, zoomOf(own, axis, zoom)), usePart(chosen.job, chosen.attempt, zoomOf(other, axis, zoom))] as const;
   const whole = useMemo(() => (own && other ? [curvesOf(own, axis), curvesOf(other, axis)] as const : null), [own, other, axis]);
   const changes = useMemo(() => [own, other].map((run) => {
@@ -376,7 +376,7 @@ function ByTime({ chosen }: { chosen: Overlay }) {
 }
 
 /** Why nothing of a run can be drawn; empty: it can, or is not read yet. */
-function missingWords({ run, problem }: RunRead, name: string, job: string): string {
-  if (problem.value !== null) return problem.value.status === 404 ? `The monitor does not know job ${job}.` : problem.value.message;
-  return run.value !== null && run.value.trends.at.length === 0 ? `No trends are kept of ${name}.` : "";
+function missingWords({ answer: run, problem }: Answer<Run>, name: string, job: string): string {
+  if (problem !== null) return problem.status === 404 ? `The monitor does not know job ${job}.` : problem.message;
+  return run !== null && run.trends.at.length === 0 ? `No trends are kept of ${name}.` : "";
 }

@@ -2,10 +2,10 @@
 
 import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
-import { get, Problem } from "../api/client";
+import { get } from "../api/client";
 import type { Incident, SectionTimeline } from "../api/types";
 import type { JobWatch } from "../live/job";
-import { usePolled } from "../live/poll";
+import { type Answer, useAnswer } from "../live/poll";
 import { blame } from "../logic/incidents";
 import { absence, choiceWords, lanes, type Lanes, led, median, onlyMeasured, pannedView, type Placed, sums, total, type View, waited, WHOLE, withPeers, written, zoomedView } from "../logic/timeline";
 import { PARTS, sectionTone } from "../logic/parts";
@@ -35,7 +35,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
   /** Only steps whose time in collectives is known; null: if there are any, but while ranks hang the newest steps count. */
   const [asked, setAsked] = useState<boolean | null>(null);
   const wanted = asked ?? (incident !== null && incident.closed_at === null ? false : null);
-  const { timeline: answer, problem } = useTimeline(watch.id, ranks, last, until, wanted);
+  const { answer, problem } = useTimeline(watch.id, ranks, last, until, wanted);
   const profiled = onlyMeasured(wanted, answer);
   const blamed = blamedRanks(watch, incident);
   const first = [...blamed.keys()];
@@ -107,7 +107,7 @@ export function Timeline({ watch, incident }: { watch: JobWatch; incident: Incid
           {view[1] - view[0] < 1 && <button type="button" onClick={() => setView(WHOLE)}>Whole steps</button>}
         </span>}
       </form>}
-      {problem !== null && <p class="refused" role="alert">{problem}</p>}
+      {problem !== null && <p class="refused" role="alert">{problem.message}</p>}
       {problem === null && timeline === null && <p class="note">Loading the timeline.</p>}
       {timeline !== null && sampled.length === 0 && <Absent job={watch.id} reasons={absence(timeline, profiled)} />}
       {timeline !== null && sampled.length > 0 && (
@@ -246,22 +246,14 @@ function Sums({ timeline, blamed }: { timeline: SectionTimeline; blamed: Readonl
   );
 }
 
-function useTimeline(job: string, ranks: string, last: number, until: number | null, wanted: boolean | null) {
-  return usePolled(EVERY_MS, async (ended) => {
-    if (ranks === "") return NONE;
+function useTimeline(job: string, ranks: string, last: number, until: number | null, wanted: boolean | null): Answer<SectionTimeline | null> {
+  return useAnswer(EVERY_MS, async (ended) => {
+    if (ranks === "") return null;
     const read = (steps: string) => get<SectionTimeline>(`/jobs/${encodeURIComponent(job)}/timeline?ranks=${encodeURIComponent(ranks)}&${steps}`, ended);
-    try {
-      let timeline = await read(`last=${last}`);
-      const profiled = onlyMeasured(wanted, timeline);
-      const steps = profiled ? timeline.profiled : timeline.sampled;
-      const end = until === null ? (profiled ? steps.length - 1 : -1) : steps.indexOf(until);
-      if (end >= 0) timeline = await read(`steps=${steps.slice(Math.max(0, end + 1 - last), end + 1).join(",")}`);
-      return { timeline, problem: null };
-    } catch (problem) {
-      if (problem instanceof Problem) return { timeline: null, problem: problem.message };
-      throw problem;
-    }
-  }, [job, ranks, last, until, wanted]) ?? NONE;
+    const timeline = await read(`last=${last}`);
+    const profiled = onlyMeasured(wanted, timeline);
+    const steps = profiled ? timeline.profiled : timeline.sampled;
+    const end = until === null ? (profiled ? steps.length - 1 : -1) : steps.indexOf(until);
+    return end < 0 ? timeline : read(`steps=${steps.slice(Math.max(0, end + 1 - last), end + 1).join(",")}`);
+  }, [job, ranks, last, until, wanted]);
 }
-
-const NONE = { timeline: null, problem: null };
