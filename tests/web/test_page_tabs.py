@@ -277,17 +277,12 @@ def test_a_kernel_that_became_slower_stands_first_with_its_moment(page: Page, mo
     expect(page.get_by_text("1 kernel takes longer than usual")).to_be_visible()
     sentence = page.locator(".finding.uneven")
     alike = "On rank 5 all 4 kernels take 1.12 times the median of all ranks: its device is slow, not one kernel."
-    expect(sentence).to_contain_text(re.compile(f"^{re.escape(alike)}"))
-    expect(sentence.locator("small")).to_contain_text(
-        re.compile(r"^Rank 5 is slow in its kernels: ampere_\w+gemm \(\+11\.2.ms a step\) and flash_fwd_kernel")
-    )
-    expect(sentence.locator("small")).to_contain_text(re.compile(r"explain .+ of the .+ that the others wait for it\."))
+    expect(sentence).to_have_text(f"{alike} On node-0.")
     key = page.get_by_role("list", name="Lines of the trends").locator("li")
     clock = r"(\w+ \d+ )?\d\d:\d\d:\d\d"
     seen, reach = re.compile(f"^slow, seen from the report of {clock}$"), re.compile(f"^{clock} to {clock}$")
     lines = ["median of all ranks", "rank 5", "while another rank was the slowest", seen, "the median became longer"]
     expect(key).to_have_text([*lines, reach])
-    expect(sentence.locator("small")).to_contain_text(re.compile(r"Rank 5 is on node-0\.$"))
     expect(page.locator("td.uneven")).to_have_count(4)
     rows = page.get_by_role("region", name="Costliest kernels").locator("tbody tr")
     expect(rows).to_have_count(4)

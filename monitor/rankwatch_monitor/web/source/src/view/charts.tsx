@@ -14,6 +14,7 @@ import { bandwidth, celsius, clock, duration, figure, hertz, percent, perSecond,
 import { zone } from "../logic/zone";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
+import { Folded } from "./folded";
 import { Charted, Plot, type Plotted } from "./plot";
 import { Reference } from "./reference";
 import { overlay, range, reference } from "./selection";
@@ -200,17 +201,13 @@ export function Explanation({ why }: { why: Why }) {
   return (
     <div class="explanation" data-kind={why.kind}>
       <p>{withArrows(why.sentence)}</p>
-      {shares.length > 0 && (
-        <ul aria-label="What the change consists of">
-          {shares.map((each) => (
-            <li key={each.sentence}>
-              <b>{percent(each.share)}</b> {withArrows(each.sentence)}
-            </li>
-          ))}
-        </ul>
+      {shares.length + why.slow.length + why.seen.length > 0 && (
+        <Folded name="behind" title="What is behind it">
+          {shares.length > 0 && <ul>{shares.map((each) => <li key={each.sentence}><b>{percent(each.share)}</b> {withArrows(each.sentence)}</li>)}</ul>}
+          {why.slow.length > 0 && <p class="also">{withArrows(`Slow ranks: ${why.slow.map(({ sentence }) => sentence).join("; ")}.`)}</p>}
+          {why.seen.length > 0 && <p class="also">{withArrows(why.seen.join(" "))}</p>}
+        </Folded>
       )}
-      {why.slow.length > 0 && <p class="also">{withArrows(`Slow ranks: ${why.slow.map(({ sentence }) => sentence).join("; ")}.`)}</p>}
-      {why.seen.length > 0 && <p class="also">{withArrows(why.seen.join(" "))}</p>}
     </div>
   );
 }

@@ -6,7 +6,7 @@ import { get } from "../api/client";
 import type { KernelView, KernelsView, Straggler, Throttle } from "../api/types";
 import { asOf } from "../api/connection";
 import { usePolled } from "../live/poll";
-import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ownColumn, ownMedian, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, trendWords, weighed } from "../logic/kernels";
+import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ownColumn, ownMedian, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords, weighed } from "../logic/kernels";
 import { jobAddress, rankAddress } from "../logic/route";
 import { calmWords } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, times, wholeDuration } from "../logic/text";
@@ -79,22 +79,17 @@ export function Kernels({ id, over, slow, throttled }: { id: string; over: boole
 
 const NAMED = 2;
 
-/** Which ranks are slow in the kernels, in sentences; the costliest first. `alike`: that the only one is slow in all of them alike. */
+/** Which ranks are slow in the kernels, a sentence each, the costliest first. `alike`: that the only one is slow in all of them alike. */
 function Uneven({ table, slow, alike }: { table: KernelsView; slow: Straggler | null; alike: string }) {
   const found = slowRanksOf(table.kernels);
-  const since = (each: SlowRank) => each.worst.uneven_since;
   return (
     <>
       {found.slice(0, NAMED).map((each) => {
         const lag = lagOf(each.rank, table);
-        const words = lag === null ? slowRankWords(each) : lagWords(lag, slow?.rank === each.rank ? slow.lateness : null);
+        const lateness = slow?.rank === each.rank ? slow.lateness : null;
         return (
           <p key={each.rank} class="finding uneven">
-            {alike || words}.
-            {alike !== "" ? <small>{lag !== null && `${words}. `}{each.host && <>Rank {each.rank} is on <NodeLink host={each.host} />.</>}</small> : <small>
-              {lag !== null && `${slowRankWords(each).replace(/^Rank /, "On rank ").replace(/'s /, " the ")}: `}
-              {fine(each.worst.slowest)} against {fine(each.worst.ranks === 2 ? each.worst.slowest / each.ratio : each.worst.median)}{each.host && <>, on <NodeLink host={each.host} /></>}{since(each) != null && `, ${seenFrom(since(each)!, asOf.value)}`}.
-            </small>}
+            {alike || (lag === null ? slowRankWords(each) : lagWords(lag, lateness))}. {each.host && <small>On <NodeLink host={each.host} />.</small>}
           </p>
         );
       })}

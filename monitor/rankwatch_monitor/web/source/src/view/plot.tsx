@@ -8,7 +8,7 @@ import type { Incident } from "../api/types";
 import { asOf } from "../api/connection";
 import { fitted, gaps, inOrder, isolated, type Line, type Mark, missingAt, stacked } from "../logic/charts";
 import { between, panned, type Range, zoomed } from "../logic/range";
-import { clock } from "../logic/text";
+import { capital, clock } from "../logic/text";
 import { inZone, zone } from "../logic/zone";
 import { narrow } from "./preferences";
 import { colour, repaint } from "./theme";
@@ -133,7 +133,7 @@ export function Plot(props: Plotted) {
   const figures = lines.map((line) => `${named(line, index, when)} ${read(line)}`).join(", ");
   const more = props.more?.(index);
   const cut = props.fit ? axisBegin(props) : 0;
-  const change = (props.marks ?? []).map(({ words }) => ` ${sentence(words)}.`).join("");
+  const change = (props.marks ?? []).map(({ words }) => ` ${capital(words)}.`).join("");
   const end = range && props.unknown ? gaps(time, lines, range).find(({ to }) => to === range[1]) : undefined;
   const values = (of: readonly Line[]) => of.map((line) => (
     <li key={line.name}>
@@ -153,7 +153,7 @@ export function Plot(props: Plotted) {
       <div class="plotted" onMouseMove={pointed} onMouseLeave={() => setUnder(null)}>
         <div
           ref={place} class="chart" style={{ height: `${height}px` }} role="img" tabIndex={0} onKeyDown={move}
-          aria-label={`${name}: ${time.length} points. ${sentence(moment)} ${figures}.${change}${end === undefined ? "" : ` ${sentence(props.unknown!(end.from, end.to))}.`}`}
+          aria-label={`${name}: ${time.length} points. ${capital(moment)} ${figures}.${change}${end === undefined ? "" : ` ${capital(props.unknown!(end.from, end.to))}.`}`}
         />
         {at !== null && under !== null && (
           <ul class="tip" aria-hidden="true" style={under > width / 2 ? { right: `${width - under + 14}px` } : { left: `${under + 14}px` }}>
@@ -201,8 +201,6 @@ export function Charted({ title, small, name = title, region = title, children, 
     </section>
   );
 }
-
-const sentence = (words: string): string => words[0]!.toUpperCase() + words.slice(1);
 
 /** "worst rank; now rank 21": another one at another moment. */
 const named = ({ name, ranks }: Line, index: number, when: string): string => (ranks?.[index] == null ? name : `${name}; ${when} rank ${ranks[index]}`);

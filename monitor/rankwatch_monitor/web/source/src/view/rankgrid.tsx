@@ -1,9 +1,9 @@
 // The rank grid: all ranks on a canvas, with keyboard navigation and a text readout.
 
-import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { Incident, Straggler } from "../api/types";
 import { asOf, stale } from "../api/connection";
-import { type GridExtras, watchGrid } from "../live/grid";
+import { useGrid } from "../live/grid";
 import type { JobWatch } from "../live/job";
 import { cell, layout, type Layout, readable, rings } from "../logic/layout";
 import { type Cell, cellOf, cellWords, type Look } from "../logic/levels";
@@ -53,8 +53,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   const lost = watch.job.value?.state === "lost";
   const former = incident !== null && watch.job.value !== null && isFormer(watch.job.value, incident);
   const chosen = look.value;
-  const extras: GridExtras = useMemo(() => watchGrid(`/jobs/${encodeURIComponent(watch.id)}`, look, watch.looks), [watch]);
-  useEffect(() => () => extras.close(), [extras]);
+  const layouts = useGrid(`/jobs/${encodeURIComponent(watch.id)}`, chosen, watch.looks);
   const bytes = useLooks(watch);
   const performance = watch.performance.value;
   const slow = useMemo(() => slowRanks(performance), [performance]);
@@ -62,7 +61,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
   const worldSize = grid?.codes.length ?? 0;
   const hosts = useHosts(watch, worldSize);
   const dimension = grouping.value;
-  const coordinates = extras.coordinates.value[dimension];
+  const coordinates = layouts[dimension];
   const groups = useMemo(
     () => (coordinates ? byCoordinate(worldSize, dimension, coordinates) : byNode(worldSize, (rank) => hosts[rank])),
     [worldSize, hosts, coordinates],
@@ -101,7 +100,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
         </h2>
         {worldSize > EASILY_FOUND && <Finder job={watch.id} places={{ worldSize, hosts, states: stateCounts }} />}
         <LookChoice looks={bytes} />
-        <GroupChoice dimensions={extras.coordinates.value} />
+        <GroupChoice dimensions={layouts} />
       </header>
       <div class="legend" role="group" aria-label={LEGEND[grid?.look ?? "state"]}>
         {present.map((state) => (
@@ -133,7 +132,7 @@ export function RankGrid({ watch, incident }: { watch: JobWatch; incident: Incid
           </div>
         )}
       </div>
-      <Readout watch={watch} shown={grid} coordinates={extras.coordinates.value} slow={slow} />
+      <Readout watch={watch} shown={grid} coordinates={layouts} slow={slow} />
     </section>
   );
 }
