@@ -94,7 +94,7 @@ test("missing stacks have a reason, and are promised only while they are capture
 test("addresses survive any id", () => {
   const plain = { view: "job", tab: "overview", sight: {}, incident: null };
   assert.deepEqual(parse(incidentAddress("a/b c%", "i#1")), { ...plain, job: "a/b c%", incident: "i#1" });
-  assert.deepEqual(parse("#/"), { view: "fleet" });
+  assert.deepEqual(parse("#/"), { view: "fleet", hours: 12 });
   assert.deepEqual(parse("#/jobs/x"), { ...plain, job: "x" });
   assert.deepEqual(parse("#/jobs/50%"), { ...plain, job: "50%" });
 });

@@ -16,6 +16,13 @@ export async function openSession(token: string): Promise<string | null> {
   return null;
 }
 
+/** Open a session with the token of a form, its only field. Returns the same. */
+export function submitToken(event: SubmitEvent): Promise<string | null> {
+  event.preventDefault();
+  const [token] = new FormData(event.currentTarget as HTMLFormElement).values();
+  return openSession(String(token));
+}
+
 export async function endSession(): Promise<void> {
   await send("DELETE", "/session");
   session.value = null;

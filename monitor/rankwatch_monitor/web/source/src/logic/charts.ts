@@ -95,19 +95,20 @@ export interface Gap {
 /** A gap at an edge of the axis is drawn from this share of it on; points there are still on their way. */
 const EDGE = 0.03;
 
+const isKnown = (lines: readonly Line[], i: number): boolean => lines.some(({ values }) => values[i] != null);
+
 /** Where no line has a value: between points that are known, and at the edges of the axis. */
 export function gaps(time: readonly number[], lines: readonly Line[], [from, to]: readonly [number, number]): Gap[] {
-  const known = time.filter((_, i) => lines.some(({ values }) => values[i] !== null && values[i] !== undefined));
+  const known = time.filter((_, i) => isKnown(lines, i));
   if (known.length === 0) return [];
-  const empty = new Set(time.flatMap((at, i) => (lines.every(({ values }) => values[i] === null || values[i] === undefined) ? [at] : [])));
+  const empty = time.filter((_, i) => !isKnown(lines, i));
   const least = EDGE * (to - from);
   const found: Gap[] = [];
   const [first, last] = [known[0]!, known.at(-1)!];
   if (first - from > least) found.push({ from, to: first });
-  const rows = [...empty];
   known.slice(1).forEach((at, i) => {
     const before = known[i]!;
-    if (at > from && before < to && rows.some((row) => row > before && row < at)) found.push({ from: Math.max(from, before), to: Math.min(to, at) });
+    if (at > from && before < to && empty.some((row) => row > before && row < at)) found.push({ from: Math.max(from, before), to: Math.min(to, at) });
   });
   if (to - last > least) found.push({ from: Math.max(from, last), to });
   return found;
@@ -115,7 +116,7 @@ export function gaps(time: readonly number[], lines: readonly Line[], [from, to]
 
 /** The stretch around a row in which no line has a value; null: one has. */
 export function missingAt(time: readonly number[], lines: readonly Line[], row: number): [from: number, to: number] | null {
-  const known = (i: number) => lines.some(({ values }) => values[i] != null);
+  const known = (i: number) => isKnown(lines, i);
   if (time.length === 0 || known(row)) return null;
   const rows = [...time.keys()];
   const [before, after] = [rows.findLastIndex((i) => i < row && known(i)), rows.findIndex((i) => i > row && known(i))];

@@ -32,19 +32,16 @@ const MOST_LINES = 12;
 /** Of a name above a block. */
 const [HEAD, NARROWEST_HEAD] = [28, 96];
 
-/**
- * The layout with the largest cells that fits; if none does, the smallest cells and as much height as they need.
- * `largestCell` is in CSS pixels.
- */
-export function layout(groups: readonly NodeGroup[], worldSize: number, box: Box, largestCell = worldSize <= FEW ? LARGEST_CELL.few : LARGEST_CELL.many): Layout {
+/** The layout with the largest cells that fits; if none does, the smallest cells and as much height as they need. */
+export function layout(groups: readonly NodeGroup[], worldSize: number, box: Box): Layout {
   const largest = Math.max(1, ...groups.map((group) => group.ranks.length));
   const named = groups.every((group) => group.host !== "");
   if (named && groups.length <= MOST_LINES && largest <= 16) {
-    const inLines = attempt(groups, worldSize, box, largest, true, 12, largestCell);
+    const inLines = attempt(groups, worldSize, box, largest, true, 12);
     if (inLines) return inLines;
   }
   return (
-    attempt(groups, worldSize, box, blockColumns(largest), false, SMALLEST_CELL, largestCell) ??
+    attempt(groups, worldSize, box, blockColumns(largest), false, SMALLEST_CELL) ??
     place(groups, worldSize, box, blockColumns(largest), false, Math.max(1, Math.round(SMALLEST_CELL * box.scale)))
   );
 }
@@ -54,10 +51,9 @@ function blockColumns(ranks: number): number {
   return 2 ** Math.ceil(Math.log2(ranks) / 2);
 }
 
-function attempt(
-  groups: readonly NodeGroup[], worldSize: number, box: Box, columns: number, lines: boolean, smallest: number, biggest: number,
-): Layout | null {
-  for (let cell = Math.round(biggest * box.scale); cell >= smallest * box.scale; cell--) {
+function attempt(groups: readonly NodeGroup[], worldSize: number, box: Box, columns: number, lines: boolean, smallest: number): Layout | null {
+  const largest = worldSize <= FEW ? LARGEST_CELL.few : LARGEST_CELL.many;
+  for (let cell = Math.round(largest * box.scale); cell >= smallest * box.scale; cell--) {
     const placed = place(groups, worldSize, box, columns, lines, cell);
     if (placed.height <= box.maxHeight && placed.width <= box.width) return placed;
   }

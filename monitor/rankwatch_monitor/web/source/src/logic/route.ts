@@ -28,7 +28,7 @@ export interface Sight {
 }
 
 export type Route =
-  | { view: "fleet"; hours?: number }
+  | { view: "fleet"; hours: number }
   | { view: "node"; host: string }
   | { view: "job"; job: string; incident: string | null; tab: Tab; sight: Sight };
 
@@ -36,8 +36,8 @@ export function parse(hash: string): Route {
   const [path, query] = hash.replace(/^#?\/?/, "").split("?", 2);
   const [place, job, below, incident] = path!.split("/").map(decoded);
   if (place === "nodes" && job) return { view: "node", host: job };
-  if (place !== "jobs" || !job) return fleetOf(new URLSearchParams(query));
   const named = new URLSearchParams(query);
+  if (place !== "jobs" || !job) return { view: "fleet", hours: HOURS.find((each) => String(each) === named.get("hours")) ?? HOURS[0] };
   const [tab, look, group, rank] = ["tab", "look", "group", "rank"].map((name) => named.get(name) ?? "");
   const sight: Sight = {};
   if (/^\d{1,7}$/.test(rank!)) sight.rank = Number(rank);
@@ -57,13 +57,8 @@ export function parse(hash: string): Route {
 /** Hours of the digest that can be chosen; the first is the default. */
 export const HOURS = [12, 1, 4, 24, 72, 168] as const;
 
-function fleetOf(named: URLSearchParams): Route {
-  const hours = HOURS.find((each) => String(each) === named.get("hours"));
-  return hours === undefined || hours === HOURS[0] ? { view: "fleet" } : { view: "fleet", hours };
-}
-
 /** The address of the list of jobs with a digest of so many hours. */
-export function fleetAddress(hours: number = HOURS[0]): string {
+export function fleetAddress(hours: number): string {
   return hours === HOURS[0] ? "#/" : `#/?hours=${hours}`;
 }
 

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Problem } from "../api/client";
-import { endSession, openSession, readSession, session } from "../api/session";
+import { endSession, readSession, session, submitToken } from "../api/session";
 
 /** The monitor's message if it rejected the last order or token for lack of the scope, else null. */
 const rejection = signal<string | null>(null);
@@ -21,10 +21,7 @@ export function refusal(problem: unknown): string {
 export function ControlTokenForm() {
   useEffect(() => void readSession(), []);
   const open = async (event: SubmitEvent) => {
-    event.preventDefault();
-    const value = new FormData(event.currentTarget as HTMLFormElement).get("control");
-    if (typeof value !== "string" || value === "") return;
-    rejection.value = await openSession(value);
+    rejection.value = await submitToken(event);
   };
   const { scope, name } = session.value ?? { scope: "read", name: "" };
   if (scope === "control" && name === "none") return null;

@@ -11,7 +11,7 @@ import { Folded } from "./folded";
 
 const EVERY_MS = 30_000;
 
-export function DigestSection({ hours = HOURS[0] }: { hours?: number | undefined }) {
+export function DigestSection({ hours }: { hours: number }) {
   const digest = usePolled(EVERY_MS, (ended) => get<Digest>(`/digest?last=${hours * 3600}`, ended, { optional: true }), [hours]);
   if (digest === null) return null;
   return (

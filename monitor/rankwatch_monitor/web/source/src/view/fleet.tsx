@@ -10,7 +10,7 @@ import { speed } from "../live/speed";
 import { ageOf, headline, isElsewhere, LABELS, type Listed, matching, sharedNames, type Sort, sorted, SORTS, urgencyOf } from "../logic/fleet";
 import { nodesOf } from "../logic/nodemap";
 import { orderOf } from "../logic/nextaction";
-import { HOURS, jobAddress, nodeAddress } from "../logic/route";
+import { jobAddress, nodeAddress } from "../logic/route";
 import { clock, count, percent, rate } from "../logic/text";
 import { nextText } from "../logic/verdict";
 import { DigestSection } from "./digest";
@@ -31,13 +31,12 @@ const text = signal("");
 const label = signal("");
 const sort = signal<Sort>("urgency");
 
-export function Fleet({ hours }: { hours: number | undefined }) {
+export function Fleet({ hours }: { hours: number }) {
   const [jobs, nodes, speeds] = [useJobs(), useNodes(), useSparklines()];
   const at = asOf.value;
-  const span = hours ?? HOURS[0];
-  const urgent = sorted(jobs ?? [], "urgency", at, span);
+  const urgent = sorted(jobs ?? [], "urgency", at, hours);
   const worst = urgent[0] ?? null;
-  const troubled = worst !== null && ["bad", "waits"].includes(urgencyOf(worst, at, span));
+  const troubled = worst !== null && ["bad", "waits"].includes(urgencyOf(worst, at, hours));
   const unknown = stale.value !== null;
   const title = unknown ? "unknown" : troubled ? `${worst.state}: ${worst.name}` : "";
   useEffect(() => showInTab(unknown ? null : worst?.state ?? null, title), [worst?.state, title]);
@@ -47,11 +46,11 @@ export function Fleet({ hours }: { hours: number | undefined }) {
   const drawn = speeds !== null && jobs.some((job) => isOld(job, at) && speeds.jobs[job.id] !== undefined);
   const choosing = jobs.length >= MANY;
   const shared = sharedNames(jobs);
-  const visible = choosing ? sorted(matching(jobs, text.value, label.value, text.value !== "" && nodes ? nodesOf(nodes) : undefined), sort.value, at, span) : urgent;
+  const visible = choosing ? sorted(matching(jobs, text.value, label.value, text.value !== "" && nodes ? nodesOf(nodes) : undefined), sort.value, at, hours) : urgent;
   return (
     <section class={drawn ? "fleet" : "fleet unspeeded"}>
       <header>
-        <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, span)}</h1>
+        <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, hours)}</h1>
         <DigestSection hours={hours} />
       </header>
       {choosing && <Choices jobs={jobs} />}
@@ -64,7 +63,7 @@ export function Fleet({ hours }: { hours: number | undefined }) {
       {visible.length > 0 && <Heads speeds={drawn} />}
       <ul class="jobs">
         {visible.map((job) => (
-          <JobRow key={job.id} job={job} named={!shared.has(job.name)} hours={span} sparklines={drawn && isOld(job, at) ? speeds : null} speeds={drawn} />
+          <JobRow key={job.id} job={job} named={!shared.has(job.name)} hours={hours} sparklines={drawn && isOld(job, at) ? speeds : null} speeds={drawn} />
         ))}
       </ul>
       {nodes && nodes.hosts.length > 1 && <HeatMap map={nodes} />}

@@ -34,17 +34,20 @@ export function JobMark({ state }: { state: JobState }) {
   );
 }
 
+/** CSS pixels. */
+const MARK = 13;
+
 /** The glyph of a rank as in the grid. */
-export function RankMark({ state, size = 13 }: { state: Cell; size?: number }) {
+export function RankMark({ state }: { state: Cell }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const painted = repaint.value;
   useLayoutEffect(() => {
-    const pixels = Math.round(size * devicePixelRatio);
+    const pixels = Math.round(MARK * devicePixelRatio);
     const context = canvas.current!.getContext("2d")!;
     canvas.current!.width = canvas.current!.height = pixels;
     const picture = new ImageData(pixels, pixels);
     new Uint32Array(picture.data.buffer).set(glyph(state, pixels, palette()));
     context.putImageData(picture, 0, 0);
-  }, [state, size, painted]);
-  return <canvas ref={canvas} class="rank-mark" style={{ width: `${size}px`, height: `${size}px` }} aria-hidden="true" />;
+  }, [state, painted]);
+  return <canvas ref={canvas} class="rank-mark" style={{ width: `${MARK}px`, height: `${MARK}px` }} aria-hidden="true" />;
 }

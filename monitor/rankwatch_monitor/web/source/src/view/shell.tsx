@@ -2,7 +2,7 @@
 
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { openSession } from "../api/session";
+import { submitToken } from "../api/session";
 import { asOf, lastContact, now, responding, retryAt, stale, tokenRefused, tokenRejection } from "../api/connection";
 import { retryNow } from "../live/stream";
 import type { Stale } from "../logic/serverclock";
@@ -96,10 +96,7 @@ function trouble({ since, answering }: Stale): string {
 
 function TokenGate() {
   const submit = async (event: SubmitEvent) => {
-    event.preventDefault();
-    const value = new FormData(event.currentTarget as HTMLFormElement).get("token");
-    if (typeof value !== "string" || value === "") return;
-    const problem = await openSession(value);
+    const problem = await submitToken(event);
     if (problem === null) location.reload();
     else tokenRejection.value = problem;
   };
