@@ -1,19 +1,18 @@
-"""The page's ``types.ts`` from the OpenAPI description of the monitor: every schema that a response has."""
+"""The page's ``types.ts`` from the OpenAPI description of the monitor: the schemas that its modules import."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 HEAD: Final = """// Made by `python scripts/reference.py` of the OpenAPI description; a test fails when it is outdated.
 """
-_READ: Final = frozenset({"jobs", "policy", "stream", "performance", "session"})
-"""Tags of the requests that the page makes."""
+_IMPORT: Final = re.compile(r'import type \{([^}]*)\} from "[./\w]*/types"')
 _LEFT_OUT: Final = (("Culprit", "cause"),)
 """The page shows causes in the words of the API."""
 _NAMES: Final = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
-_RESPONSE: Final = re.compile("2..")
 
 _ROOM: Final = 140
 """Characters of a line."""
@@ -23,8 +22,13 @@ _EXTENDED: Final = 5
 Schema = Mapping[str, Any]
 
 
-def types(description: Schema) -> str:
-    """The whole file."""
+def types(description: Schema, page: Path) -> str:
+    """The whole file.
+
+    Args:
+        description: the OpenAPI description.
+        page: the folder of the page's source.
+    """
     schemas: dict[str, Schema] = {
         name: {**schema, "properties": {k: v for k, v in schema["properties"].items() if (name, k) not in _LEFT_OUT}}
         if "properties" in schema
@@ -32,14 +36,15 @@ def types(description: Schema) -> str:
         for name, schema in description["components"]["schemas"].items()
     }
     found: dict[str, None] = {}
-    for operations in description["paths"].values():
-        for operation in operations.values():
-            if _READ.intersection(operation.get("tags", ())):
-                for status, response in operation["responses"].items():
-                    if _RESPONSE.fullmatch(status):
-                        _reach(response, schemas, found)
+    for name in _imported(page):
+        _reach({"$ref": name}, schemas, found)
     shown = {name: schemas[name] for name in sorted(found)}
     return "\n".join([HEAD, *(_declared(name, shown) for name in shown)])
+
+
+def _imported(page: Path) -> set[str]:
+    text = "".join(path.read_text() for folder in ("src", "tests") for path in (page / folder).rglob("*.ts*"))
+    return {name.strip() for names in _IMPORT.findall(text) for name in names.split(",")}
 
 
 def _reach(schema: Any, schemas: Mapping[str, Schema], found: dict[str, None]) -> None:

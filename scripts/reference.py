@@ -27,6 +27,7 @@ from rankwatch_monitor.publish.wandb import rows as wandb_rows
 from rankwatch_monitor.service.monitor import Monitor
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = "monitor/rankwatch_monitor/web/source"
 
 HEAD = """# Reference
 
@@ -207,7 +208,7 @@ def main() -> int:
     made = {
         "docs/reference.md": page(),
         "docs/rest-api.md": rest_page(description),
-        "monitor/rankwatch_monitor/web/source/src/api/types.ts": page_types.types(description),
+        f"{PAGE}/src/api/types.ts": page_types.types(description, ROOT / PAGE),
     }
     for name, text in made.items():
         if not check:

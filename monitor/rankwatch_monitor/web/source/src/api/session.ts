@@ -8,7 +8,7 @@ import type { Allowed } from "./types";
 export const session = signal<Allowed | null>(null);
 
 /** Open a session. Returns the monitor's message if the token is rejected, else null. */
-export async function openSession(token: string): Promise<string | null> {
+async function openSession(token: string): Promise<string | null> {
   const answer = await send("POST", "/session", JSON.stringify({ token }));
   const body = (await answer?.json().catch(() => ({}))) as Partial<Allowed> & { detail?: string } | undefined;
   if (!answer?.ok || body?.scope === undefined) return body?.detail ?? "the monitor does not answer";

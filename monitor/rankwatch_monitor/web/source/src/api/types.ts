@@ -42,9 +42,6 @@ export type Cause = "data" | "host" | "compute" | "communication" | "unexplained
 /** The event `clock`: the time of the monitor, and when it last evaluated its jobs. */
 export interface Clock { now: number; judged: number | null; }
 
-/** What the process groups of a job move. */
-export interface CommunicationView { at: number | null; step: number | null; operations: OperationView[]; omitted: number; }
-
 /** The windows that were compared. */ export interface Compared {
   /** Before and since. */ windows: [number, number];
   low: number;
@@ -200,8 +197,6 @@ export type HostState = "suspect" | "may be down" | "partly silent" | "up" | "id
   /** Anywhere, too: what keeps further jobs from the host; empty: its scheduler is not known. */ drain: string[];
   /** What the last of the host's commands is about, `rank 13 of gpt-7`; empty: no process. */ process: string;
 }
-
-/** The most frequent first. */ export interface Hosts { hosts: NamedHost[]; }
 
 /** An incident. */ export interface Incident {
   id: string;
@@ -360,9 +355,6 @@ export type JobState = "starting" | "running" | "suspected" | "slow" | "no step"
   straggler: number | null;
 }
 
-/** The last incident about a host; `since`: when its trouble began. */
-export interface LastNamed { job: string; incident: string; opened_at: number; since: number; headline: string; }
-
 /** A rank that the newest window shows late by more than matters, and that is not named yet. */ export interface LateRank {
   rank: number;
   host: string;
@@ -422,15 +414,6 @@ export interface LastNamed { job: string; incident: string; opened_at: number; s
   /** Thrown away by its restart. */ steps: number | null;
 }
 
-/** A host that incidents have named. */ export interface NamedHost {
-  host: string;
-  incidents: number;
-  counted: string;
-  jobs: string[];
-  /** `GPU 5, rank 5: 5 crashes in 2 jobs`, if one has more faults than the others. */ gpu: string | null;
-  last: LastNamed;
-}
-
 /** What NCCL itself answered about the job's communicators when a launcher asked it. */ export interface NcclAnswer {
   node: string;
   host: string;
@@ -484,10 +467,15 @@ export interface NodeAdvice { job: string; name: string; advice: Advice; remaini
   reading: Device | null;
 }
 
-/** An incident about a node. */ export interface NodeIncident extends LastNamed {
+/** An incident about a node. */ export interface NodeIncident {
+  job: string;
+  incident: string;
   kind: VerdictKind;
+  opened_at: number;
   closed_at: number | null;
+  since: number;
   /** From when to when it cost time; null: it still does. */ until: number | null;
+  headline: string;
   outcome: string;
   /** Whether the node is its culprit, its suspect, or quiet while it is open. */ named_as: "culprit" | "suspect" | "quiet";
 }
@@ -531,23 +519,6 @@ export interface NodeAdvice { job: string; name: string; advice: Advice; remaini
 /** The incidents about the costliest straggler's host in a day, as a sentence. */
 export interface OfSlowHost { host: string; text: string; }
 
-/** The collectives of one operation in one process group, in the last profiled step; bandwidths in bytes/s. */
-export interface OperationView {
-  group: string;
-  operation: string;
-  ranks: number;
-  hosts: string[];
-  calls: number;
-  seconds: number;
-  bytes: number;
-  largest: number;
-  algorithm: number | null;
-  bus: number | null;
-  peers: number | null;
-  best: number | null;
-  slow: boolean;
-}
-
 /** An order that a person may give now, with the words of its button. */ export interface Order {
   action: Action;
   words: string;
@@ -557,33 +528,26 @@ export interface OperationView {
 
 /** The incident that stands for an order. */ export interface Ordered { incident_id: string; }
 
-/** A rank whose log could not be fetched. */ export interface OutputGap {
-  rank: number;
-  host: string;
-  /** Why, as a code. */ gap: string;
-  path: string;
-  /** Why, as a clause. */ text: string;
-  /** What shows the log. */ place: Place;
-}
-
-/** A part of what one rank printed. */ export interface OutputLog {
-  rank: number;
-  host: string;
-  /** `stdout`, `stderr`, or `output`: both, as they were printed. */ stream: string;
-  /** Of the whole log, on that host. */ path: string;
-  lines: string[];
-  /** Bytes at the beginning that are no longer kept. */ first: number;
-  begin: number;
-  /** Where the part begins and ends, in bytes. */ end: number;
-  /** Bytes that were printed so far. */ size: number;
-}
-
 /** A score over all ranks. */ export interface Overall { min: number; median: number; max: number; }
 
 /** Seconds of one part of the step before and after, and its share in the change of the step. */
 export interface PartChange { part: string; before: number; after: number; share: number; }
 
-/** The event `performance` of a job's stream. */ export interface Performance extends Scores {
+/** The event `performance` of a job's stream. */ export interface Performance {
+  /** When the scores were made; null: there are none yet. */ at: number | null;
+  /** When the kernel timings that the GPU scores are made of were reported; null: none were. */ gpu_at: number | null;
+  /** That stragglers are detected against. */ reference: ScoreReference;
+  processing_seconds: number | null;
+  /** Over all ranks, by score; null: no rank has it. */ overall: Record<string, Overall | null>;
+  /** The rank with the lowest score, by score; null: no rank has it. */ lowest: Record<string, number | null>;
+  ranks: RankScores[];
+  /** Open ones, the costliest first. */ stragglers: Straggler[];
+  /** The verdict. */ finding: Finding;
+  /** It, then all else that was found, by cost. */ findings: Finding[];
+  late: LateRank | null;
+  /** What throttles the GPU of the costliest straggler; null: nothing. */ throttled: Throttle | null;
+  cost_gpu_hours: number;
+  /** What the costliest straggler costs by the hour, and of what; empty: not known. */ cost_rate: string;
   open: number;
   /** Null: there were none. */ of_host: OfSlowHost | null;
   ended: Straggler[];
@@ -641,18 +605,6 @@ export type Proof = "undecided" | "busy" | "still" | "waiting" | "stopped" | "un
   /** Seconds that are not in collectives; null: not measured. */ works: number | null;
   /** Seconds in collectives; null: not measured. */ waits: number | null;
   /** Seconds that each section works itself, without nested ones and measured waiting; null: it was not entered. */ own: (number | null)[];
-}
-
-/** What ranks printed in one attempt, as their launchers answered. */ export interface RankOutput {
-  job_id: string;
-  attempt: number;
-  /** The newest attempt of the job. */ newest: number;
-  /** The job has ended. */ ended: boolean;
-  logs: OutputLog[];
-  gaps: OutputGap[];
-  /** Of ranks with a gap: what an incident of the attempt holds of them. */ recorded: ShownLog[];
-  /** Ranks of the attempt that were not asked for. */ left_out: number;
-  /** Where the next request goes on. */ after: string;
 }
 
 /** One rank. */ export interface RankReport {
@@ -743,23 +695,6 @@ export interface SampleSection { median: number; max: number; worst: number; cal
 export interface SampleSlowest { rank: number; work: number; late: number; parts: Record<string, number>; }
 
 /** What a rank is compared with. */ export type ScoreReference = "robust" | "fastest";
-
-/** Scores and open stragglers. */ export interface Scores {
-  /** When the scores were made; null: there are none yet. */ at: number | null;
-  /** When the kernel timings that the GPU scores are made of were reported; null: none were. */ gpu_at: number | null;
-  /** That stragglers are detected against. */ reference: ScoreReference;
-  processing_seconds: number | null;
-  /** Over all ranks, by score; null: no rank has it. */ overall: Record<string, Overall | null>;
-  /** The rank with the lowest score, by score; null: no rank has it. */ lowest: Record<string, number | null>;
-  ranks: RankScores[];
-  /** Open ones, the costliest first. */ stragglers: Straggler[];
-  /** The verdict. */ finding: Finding;
-  /** It, then all else that was found, by cost. */ findings: Finding[];
-  late: LateRank | null;
-  /** What throttles the GPU of the costliest straggler; null: nothing. */ throttled: Throttle | null;
-  cost_gpu_hours: number;
-  /** What the costliest straggler costs by the hour, and of what; empty: not known. */ cost_rate: string;
-}
 
 /** Sections of chosen ranks in their last sampled steps. */ export interface SectionTimeline {
   attempt: number;
@@ -879,8 +814,6 @@ export interface Straggler {
 
 /** What slows a job down. */
 export type StragglerVerdict = "healthy" | "suspected" | "worker" | "stage" | "workload" | "link" | "unexplained" | "no_step";
-
-/** Open ones, the costliest first, then those that ended. */ export interface Stragglers { stragglers: Straggler[]; }
 
 /** A throttled GPU. */ export interface Throttle {
   rank: number;

@@ -223,7 +223,7 @@ export function speedCurve(job: Pick<JobSummary, "ended_at" | "state" | "iterati
 }
 
 /** A line that ends with the figure of now, or of the end of the job. */
-export function withLatest(job: Pick<JobSummary, "ended_at" | "state">, now: number, time: readonly number[], values: readonly (number | null)[], latest: number | null): { time: readonly number[]; values: readonly (number | null)[] } {
+function withLatest(job: Pick<JobSummary, "ended_at" | "state">, now: number, time: readonly number[], values: readonly (number | null)[], latest: number | null): { time: readonly number[]; values: readonly (number | null)[] } {
   const at = job.ended_at ?? now;
   return latest === null || job.state === "lost" || at <= (time.at(-1) ?? at) ? { time, values } : { time: [...time, at], values: [...values, latest] };
 }

@@ -107,7 +107,7 @@ export function alikeWords(kernels: readonly KernelView[], throttled: Throttle |
 export const hasChanged = ({ change, slower_since }: Pick<KernelView, "change" | "slower_since">): boolean => slower_since !== null || (change !== null && Math.abs(change - 1) >= 0.02);
 
 /** Relative scores below this are marked: the slowest rank takes 1.1 times as long as the fastest. */
-export const SLOW_BELOW = 0.9;
+const SLOW_BELOW = 0.9;
 
 /** A rank that is the slowest in some kernels, and by how much. */
 export interface SlowRank {

@@ -24,7 +24,7 @@ export function nextText({ next }: Pick<JobSummary, "next">, now: number): strin
 const LEAST_LOST = 3;
 
 /** What an incident has cost, as of now: "1.1 GPU-minutes lost"; empty: nothing is known. */
-export function lostText({ lost }: Pick<JobSummary, "lost">, now: number): string {
+function lostText({ lost }: Pick<JobSummary, "lost">, now: number): string {
   if (lost === null) return "";
   const grown = lost.since === null ? 0 : Math.max(0, now - lost.since);
   const seconds = (lost.seconds + grown) * lost.gpus;

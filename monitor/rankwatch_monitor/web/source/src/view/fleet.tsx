@@ -4,14 +4,14 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import type { JobSummary, Sparklines } from "../api/types";
-import { asOf, now, stale } from "../api/connection";
+import { asOf, stale } from "../api/connection";
 import { useJobs, useNodes, useSparklines } from "../live/fleet";
 import { speed } from "../live/speed";
 import { ageOf, headline, isElsewhere, LABELS, type Listed, matching, sharedNames, type Sort, sorted, SORTS, urgencyOf } from "../logic/fleet";
 import { nodesOf } from "../logic/nodemap";
 import { orderOf } from "../logic/nextaction";
 import { jobAddress, nodeAddress } from "../logic/route";
-import { clock, count, percent, rate } from "../logic/text";
+import { count, percent, rate } from "../logic/text";
 import { nextText } from "../logic/verdict";
 import { DigestSection } from "./digest";
 import { Empty } from "./empty";
@@ -19,6 +19,7 @@ import { JobMark } from "./marks";
 import { HeatMap } from "./nodemap";
 import { narrow } from "./preferences";
 import { prepared } from "./selection";
+import { Before } from "./shell";
 import { Sparkline } from "./sparkline";
 import { showInTab } from "./tab";
 
@@ -50,7 +51,7 @@ export function Fleet({ hours }: { hours: number }) {
   return (
     <section class={drawn ? "fleet" : "fleet unspeeded"}>
       <header>
-        <h1>{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{headline(jobs, at, hours)}</h1>
+        <h1><Before />{headline(jobs, at, hours)}</h1>
         <DigestSection hours={hours} />
       </header>
       {choosing && <Choices jobs={jobs} />}

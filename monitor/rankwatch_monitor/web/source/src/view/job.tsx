@@ -29,7 +29,7 @@ import { NoPlace } from "./node";
 import { RankGrid } from "./rankgrid";
 import { RankTable } from "./ranktable";
 import { forgetSelection, selected, takeSight } from "./selection";
-import { announcement } from "./shell";
+import { announcement, Before } from "./shell";
 import { Stacks } from "./stacks";
 import { Stragglers } from "./stragglers";
 import { showInTab } from "./tab";
@@ -80,7 +80,7 @@ export function Job({ id, requested, tab, sight }: { id: string; requested: stri
         <VerdictBand job={job} incident={incident} detail={detail} incidents={incidents} slow={slow} launchers={launchers} brief={brief} />
       ) : (
         <p class={brief ? "now brief" : "now"}>
-          {stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{job.title}{job.since !== null && <small> {sinceText(job, asOf.value)}</small>}
+          <Before />{job.title}{job.since !== null && <small> {sinceText(job, asOf.value)}</small>}
         </p>
       )}
       {!brief && over && !past && account.length > 0 && <Account clauses={account} />}

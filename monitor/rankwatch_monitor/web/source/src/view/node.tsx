@@ -3,7 +3,7 @@
 import { useEffect } from "preact/hooks";
 import { get } from "../api/client";
 import type { NodeDetail } from "../api/types";
-import { asOf, now, stale } from "../api/connection";
+import { asOf, stale } from "../api/connection";
 import { useAnswer } from "../live/poll";
 import { listen } from "../live/stream";
 import { isGone, launcherWords, type Part } from "../logic/nodejobs";
@@ -14,6 +14,7 @@ import { Folded } from "./folded";
 import { JobActions, NodeAction } from "./nodeaction";
 import { NodeGpus } from "./nodegpus";
 import { NodeJobs } from "./nodejobs";
+import { Before } from "./shell";
 import { showInTab } from "./tab";
 
 const EVERY_MS = 2000;
@@ -31,7 +32,7 @@ export function NodePage({ host }: { host: string }) {
         <h1>Node <span class="code">{node.host}</span></h1>
         <p class="job-state" data-state={node.state === "up" || node.state === "idle" ? undefined : "suspected"}><b>{node.state}</b> <small>{stale.value === null ? node.presence : "when last heard"}</small></p>
       </header>
-      <p class="standing">{stale.value && `Unknown since ${clock(stale.value.since, now.value)}. Before: `}{node.verdict}</p>
+      <p class="standing"><Before />{node.verdict}</p>
       <NodeAction node={node} />
       <JobActions node={node} />
       <NodeJobs parts={node.jobs} host={host} />

@@ -67,6 +67,9 @@ function Pulse({ outdated }: { outdated: Stale | null }) {
   );
 }
 
+/** Stands before what was known when the monitor was last heard. */
+export const Before = () => (stale.value === null ? null : <>Unknown since {clock(stale.value.since, now.value)}. Before: </>);
+
 function Connection() {
   const outdated = stale.value;
   const never = lastContact.value === null && retryAt.value !== null && !tokenRefused.value && !responding.value;

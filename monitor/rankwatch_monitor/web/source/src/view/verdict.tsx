@@ -3,7 +3,7 @@
 import type { Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import type { Advice, Incident, IncidentDetail, JobSummary, Launcher, Performance, Step } from "../api/types";
-import { asOf, now, stale } from "../api/connection";
+import { asOf, stale } from "../api/connection";
 import { stacksText } from "../logic/export";
 import { shortFile } from "../logic/frames";
 import { attempts, blame, classes, culpritRanks, hosts, isFormer, lastLines, wasTaken } from "../logic/incidents";
@@ -24,6 +24,7 @@ import { JobMark } from "./marks";
 import { NodeLink } from "./placelinks";
 import { Remaining } from "./remaining";
 import { prepared } from "./selection";
+import { Before } from "./shell";
 import { Stacks } from "./stacks";
 
 interface Props {
@@ -47,7 +48,7 @@ export function VerdictBand({ job, incident, detail, incidents, slow, launchers,
   const beside = failed ? logsBeside(incident, detail.value) : [];
   // What the log of a rank tells stands below.
   const steps = (advice?.steps ?? []).filter(({ reads }) => !beside.some(({ rank }) => rank === reads));
-  const head = <h2>{stale.value ? `Unknown since ${clock(stale.value.since, now.value)}. Before: ` : <JobMark state={state} />} {job.title}</h2>;
+  const head = <h2>{known ? <JobMark state={state} /> : <Before />} {job.title}</h2>;
   if (brief) return <section class={`verdict brief ${tone}`} aria-label="What is wrong with the job"><a href={jobAddress(job.id)}>{head}</a></section>;
   return (
     <section class={`verdict ${tone}`} aria-label="What is wrong with the job">
