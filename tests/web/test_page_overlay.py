@@ -216,7 +216,7 @@ def test_of_two_slow_jobs_the_slowest_ranks_differ_and_both_fit_a_phone(page: Pa
         score = since.get_by_role("row", name=re.compile("^GPU score")).get_by_role("cell").last
         expect(score).to_have_text(re.compile(r"^1\.4\d× \(better\)$"))
         changes = [
-            re.compile(rf"^{job}: Steps take .* as long since .* is waiting for rank {rank} on ")
+            re.compile(rf"^{job}: Steps take .* since .* is waiting for rank {rank} on ")
             for job, rank in (("slowed", 5), ("throttled", 21))
         ]
         expect(page.locator(".both p")).to_have_text(changes)
