@@ -374,7 +374,8 @@ class Collector:
             s.pid
             for s in stacks
             if s.frames and s.usage is not None and s.usage.wait is not None
-            and s.usage.wait.kind is WaitKind.UNKNOWN and not self._tells_calls(s.pid)
+            and s.usage.wait.kind is WaitKind.UNKNOWN
+            and not _text(self._proc / str(s.pid) / "syscall").strip()
         ]  # fmt: skip
         if blind:
             obstacles.append(Obstacle(Hindrance.NO_SYSTEM_CALLS, tuple(blind)))
@@ -397,9 +398,6 @@ class Collector:
         except OSError:
             return False
         return any(part in stack.error.lower() for part in _NO_PERMISSION)
-
-    def _tells_calls(self, pid: int) -> bool:
-        return bool(_text(self._proc / str(pid) / "syscall").strip())
 
 
 def _launcher(rank: Rank, stack: RankStack) -> str:

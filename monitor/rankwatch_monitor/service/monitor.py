@@ -28,7 +28,7 @@ from rankwatch_monitor.core.incident import settings_push
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.incident_record import Incident, settle
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.liveness import TERMINAL_STATES, may_compact
+from rankwatch_monitor.core.liveness import COMPACT_AFTER, TERMINAL_STATES
 from rankwatch_monitor.core.ranks import failed_ranks
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_scores
 from rankwatch_monitor.core.views import verdict
@@ -608,7 +608,7 @@ class Monitor:
             self.persistence.save_transition(job, state, reason, now)
         self.persistence.save_if_due(job, now)
         trend.sample(job, state, now)
-        if may_compact(job, state, now):
+        if state in TERMINAL_STATES and now - job.last_heard > COMPACT_AFTER:
             job.performance.compact()
             job.trends.compact()
         settle(job.incidents, now)
