@@ -251,7 +251,7 @@ class Collector:
 
     def _exit_code(self, pid: int) -> int | None:
         """What a process that has ended leaves to its parent; None: it took it already, or only it may know."""
-        fields = procfs.stat_fields(_text(self._proc / str(pid) / "stat"))
+        fields = procfs.stat_fields(procfs.text(self._proc / str(pid) / "stat"))
         if not fields or fields[0] != "Z" or len(fields) <= _EXIT_CODE or not fields[_EXIT_CODE].isdigit():
             return None
         status = int(fields[_EXIT_CODE])
@@ -375,7 +375,7 @@ class Collector:
             for s in stacks
             if s.frames and s.usage is not None and s.usage.wait is not None
             and s.usage.wait.kind is WaitKind.UNKNOWN
-            and not _text(self._proc / str(s.pid) / "syscall").strip()
+            and not procfs.text(self._proc / str(s.pid) / "syscall").strip()
         ]  # fmt: skip
         if blind:
             obstacles.append(Obstacle(Hindrance.NO_SYSTEM_CALLS, tuple(blind)))
@@ -554,10 +554,3 @@ def _tail(file: BinaryIO, size: int) -> list[str]:
     text = file.read(TAIL).decode(errors="replace")
     lines = text.splitlines()[1 if size > TAIL else 0 :]
     return [line for line in lines if line.strip()][-LOG_LINES:]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -221,10 +221,8 @@ class _Processes:
 
     def user(self, pid: int) -> int:
         """The user that a process runs as; its folder may belong to root."""
-        fields = (
-            line.split() for line in procfs.text(self.proc / str(pid) / "status").splitlines() if line[:4] == "Uid:"
-        )
-        return next((int(each[1]) for each in fields), -1)
+        found = procfs.field(self.proc / str(pid) / "status", "Uid")
+        return -1 if found is None else found
 
     def launcher_of(self, pid: int) -> tuple[str, int]:
         """What started a process, and its number; empty: unknown."""
