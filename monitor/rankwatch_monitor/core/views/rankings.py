@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from rankwatch.cli.formatting import percent
 from rankwatch.contract.enums import ScoreReference, StragglerVerdict
@@ -279,13 +280,15 @@ def grid_bytes(job: Job) -> dict[str, bytes]:
     scores = job.performance.scores
     if scores is None:
         return {}
-    return {"robust": _bytes(scores.gpu_robust_R), "lateness": _bytes(lateness(job)[1])}
+    shown = {"robust": scores.gpu_robust_R, "lateness": lateness(job)[1]}
+    return {name: in_bytes(RESOLUTION * value_R).tobytes() for name, value_R in shown.items()}
 
 
-def _bytes(value_R: Floats) -> bytes:
+def in_bytes(value_R: Floats) -> npt.NDArray[np.uint8]:
+    """Rounded to whole numbers, within the range of a byte; :data:`UNKNOWN` for what is not finite."""
     known_R = np.isfinite(value_R)
-    steps_R = np.clip(np.round(np.where(known_R, value_R, 0.0) * RESOLUTION), 0, UNKNOWN - 1)
-    return np.where(known_R, steps_R, UNKNOWN).astype(np.uint8).tobytes()
+    whole_R = np.clip(np.round(np.where(known_R, value_R, 0.0)), 0, UNKNOWN - 1)
+    return np.where(known_R, whole_R, UNKNOWN).astype(np.uint8)
 
 
 def _json_numbers(values: Floats) -> list[float | None]:
