@@ -40,12 +40,13 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import KernelSource
 from rankwatch.contract.semconv import DATA_SECTIONS
+from rankwatch.contract.statistics import KernelStatistics
 from rankwatch.profiling.cupti import CuptiSource
 from rankwatch.profiling.kineto import KinetoSource
 from rankwatch.profiling.plan import ProfilingPlan
 from rankwatch.profiling.process_groups import with_groups
 from rankwatch.profiling.source import MAX_EVENTS, NO_SOURCE, Interval, Sample, Source, SourceBusy, SourceUnavailable
-from rankwatch.profiling.statistics import KernelStatistics, KernelTable, StepParts, step_parts
+from rankwatch.profiling.statistics import KernelTable, StepParts, step_parts
 from rankwatch.profiling.trace import Notify, TraceRequests
 from rankwatch.recording.recorder import NEVER, Recorder, SectionRun
 from rankwatch.settings import Settings

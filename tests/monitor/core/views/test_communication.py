@@ -7,7 +7,7 @@ import pytest
 from monitor.publish.prometheus.test_exposition import samples, value
 from monitor.publish.scored import scored
 from rankwatch.contract.collectives import series
-from rankwatch_monitor.core.events import OperationWindow
+from rankwatch.contract.statistics import OperationWindow
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.slow_cause import SlowLink
 from rankwatch_monitor.core.straggler.bandwidth import Moved
