@@ -477,19 +477,6 @@ class Monitor:
 
     # Output -----------------------------------------------------------------------------------------------------------
 
-    async def directives_after(self, job_id: str, after: int, wait: float, node: str = "") -> list[Directive]:
-        """Directives issued after number ``after``; waits up to ``wait`` seconds for one, and raises as :meth:`job`."""
-        return await self.broker.wait_for(lambda: self.job(job_id), after, wait, node)
-
-    @property
-    def ending(self) -> bool:
-        """Long polls and streams must end: the monitor shuts down."""
-        return self.broker.ending
-
-    def end_long_polls(self) -> None:
-        """Answer all long polls, at shutdown."""
-        self.broker.end_long_polls()
-
     def incident(self, job_id: str, incident_id: str) -> Incident | None:
         """One incident of a job, with its stacks; None when there is no such incident."""
         return next((i for i in self.job(job_id).incidents if i.id == incident_id), None)
