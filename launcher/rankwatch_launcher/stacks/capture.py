@@ -68,10 +68,6 @@ _SETTLE_SECONDS: Final = 0.05
 _PR_SET_PTRACER: Final = 0x59616D61
 
 
-def _unhindered() -> AbstractContextManager[bool]:
-    return contextlib.nullcontext(True)
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """One rank to capture."""
@@ -80,7 +76,7 @@ class Target:
     local_rank: int
     pid: int
     stack_file: Path | None = None
-    entering: Callable[[], AbstractContextManager[bool]] = _unhindered
+    entering: Callable[[], AbstractContextManager[bool]] = partial(contextlib.nullcontext, True)
     """Whether the process may be asked or signalled within the context; see :meth:`.NodeSlots.entering`."""
 
     @property
