@@ -76,7 +76,7 @@ class Target:
     local_rank: int
     pid: int
     stack_file: Path | None = None
-    entering: Callable[[], AbstractContextManager[bool]] = partial(contextlib.nullcontext, True)
+    entering: Callable[[], AbstractContextManager[bool]] = lambda: contextlib.nullcontext(True)
     """Whether the process may be asked or signalled within the context; see :meth:`.NodeSlots.entering`."""
 
     @property
