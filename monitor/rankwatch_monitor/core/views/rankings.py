@@ -90,21 +90,17 @@ def longest_wait(job: Job) -> str:
 
 def lowest(score_R: Floats, number: int) -> list[int]:
     """Ranks with the lowest scores, the lowest first; equal ones by rank."""
-    return _first(score_R, number)
+    known = np.flatnonzero(~np.isnan(score_R))
+    if number < len(known) // 8:  # of 100,000 ranks only possible candidates are sorted
+        bound = np.partition(score_R[known], number)[number]
+        known = known[score_R[known] <= bound]
+    ordered = known[np.argsort(score_R[known], kind="stable")]
+    return [int(rank) for rank in ordered[:number]]
 
 
 def highest(score_R: Floats, number: int) -> list[int]:
     """Ranks with the highest scores, the highest first; equal ones by rank."""
-    return _first(-score_R, number)
-
-
-def _first(key_R: Floats, number: int) -> list[int]:
-    known = np.flatnonzero(~np.isnan(key_R))
-    if number < len(known) // 8:  # of 100,000 ranks only possible candidates are sorted
-        bound = np.partition(key_R[known], number)[number]
-        known = known[key_R[known] <= bound]
-    ordered = known[np.argsort(key_R[known], kind="stable")]
-    return [int(rank) for rank in ordered[:number]]
+    return lowest(-score_R, number)
 
 
 def min_median_max(score_R: Floats) -> dict[str, float] | None:
@@ -113,11 +109,6 @@ def min_median_max(score_R: Floats) -> dict[str, float] | None:
     if not len(known):
         return None
     return {"min": _rounded(known.min()), "median": _rounded(np.median(known)), "max": _rounded(known.max())}
-
-
-def _lowest(score_R: Floats) -> int | None:
-    """The rank with the lowest score; None when no rank has one."""
-    return None if np.isnan(score_R).all() else int(np.nanargmin(score_R))
 
 
 def worst(scores: Scores, number: int) -> list[int]:
@@ -190,7 +181,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> responses.Sc
             name: cast("responses.Overall | None", min_median_max(score_R))
             for name, score_R in gpu_scores(scores).items()
         },
-        "lowest": {name: _lowest(score_R) for name, score_R in gpu_scores(scores).items()},
+        "lowest": {name: next(iter(lowest(score_R, 1)), None) for name, score_R in gpu_scores(scores).items()},
         "ranks": _rows(job, scores, chosen),
     }
 
