@@ -16,7 +16,17 @@ import rankwatch
 from rankwatch.contract import semconv
 from rankwatch_monitor import web
 from rankwatch_monitor.http import problems
-from rankwatch_monitor.http.auth import AllTokens, Scope, Tokens, TokenSource, admit_senders, line_of, refusal, require
+from rankwatch_monitor.http.auth import (
+    AllTokens,
+    Bearer,
+    Scope,
+    Tokens,
+    TokenSource,
+    admit_senders,
+    line_of,
+    refused,
+    require,
+)
 from rankwatch_monitor.http.bodies import BodyRoute
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
@@ -97,7 +107,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         return [Depends(allowed), Depends(acquired(monitor, contact=contact))]
 
     def may_control(headers: Mapping[str, str]) -> bool:
-        return refusal(tokens, Scope.CONTROL, headers) is None
+        return refused(Bearer(tokens, headers), Scope.CONTROL) is None
 
     otlp = _otlp(monitor, tokens, origins)
     app.state.otlp = otlp
