@@ -15,18 +15,8 @@ from fastapi.params import Depends as DependsOn
 import rankwatch
 from rankwatch.contract import semconv
 from rankwatch_monitor import web
-from rankwatch_monitor.http import problems
-from rankwatch_monitor.http.auth import (
-    AllTokens,
-    Bearer,
-    Scope,
-    Tokens,
-    TokenSource,
-    admit_senders,
-    line_of,
-    refused,
-    require,
-)
+from rankwatch_monitor.http import auth, problems
+from rankwatch_monitor.http.auth import AllTokens, Bearer, Scope, Tokens, TokenSource, admit_senders, line_of, require
 from rankwatch_monitor.http.bodies import BodyRoute
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
@@ -107,7 +97,7 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         return [Depends(allowed), Depends(acquired(monitor, contact=contact))]
 
     def may_control(headers: Mapping[str, str]) -> bool:
-        return refused(Bearer(tokens, headers), Scope.CONTROL) is None
+        return auth.refused(Bearer(tokens, headers), Scope.CONTROL) is None
 
     otlp = _otlp(monitor, tokens, origins)
     app.state.otlp = otlp
