@@ -29,7 +29,6 @@ The cost is kept below ``COST_LIMIT`` of the time by sampling only every 2nd, 4t
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -285,8 +284,6 @@ LONGEST_SAMPLE: Final = (5.0, 4.0)
 
 DROP_EVENTS: Final = "kernel_events"
 DROP_KERNELS: Final = "kernels"
-
-_log = logging.getLogger("rankwatch")
 
 
 class ProfiledStep(NamedTuple):
