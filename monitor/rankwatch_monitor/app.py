@@ -100,7 +100,6 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         return auth.refused(Bearer(tokens, headers), Scope.CONTROL) is None
 
     otlp = _otlp(monitor, tokens, origins)
-    app.state.otlp = otlp
     app.include_router(otlp.router)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM, compresslevel=1)
     app.add_middleware(OtlpMiddleware, endpoints=otlp)
