@@ -15,6 +15,8 @@ KIB: Final = 1024
 GIB: Final = 1 << 30
 PROC: Final = Path("/proc")
 CGROUPS: Final = Path("/sys/fs/cgroup")
+TICK: Final = float(os.sysconf("SC_CLK_TCK"))
+"""Ticks a second: the kernel counts CPU time and starts in them."""
 
 _MAX_FILES: Final = 16_384
 _V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")

@@ -46,7 +46,7 @@ from rankwatch_launcher.diagnose import profile as profiling
 from rankwatch_launcher.diagnose.find import Rank
 from rankwatch_launcher.diagnose.gpus import Gpus
 from rankwatch_launcher.stacks import collectives, flight_dumps, ras
-from rankwatch_launcher.stacks.capture import StackReader, Target, run_all, run_py_spy
+from rankwatch_launcher.stacks.capture import NO_PERMISSION, StackReader, Target, run_all, run_py_spy
 from rankwatch_launcher.stacks.usage import UsageMeter
 from rankwatch_launcher.stacks.waits import PythonThread
 
@@ -97,7 +97,6 @@ TAIL: Final = 32 << 10
 MAX_LOCALS: Final = 4 << 20
 _EXIT_CODE: Final = 49
 """Position in :func:`.procfs.stat_fields` of the status that a zombie leaves to its parent."""
-_NO_PERMISSION: Final = ("permission denied", "not permitted", "root")
 _AS_FOUND: Final = {each.name for each in fields(RankProcess)}
 """What is known of a rank before the looks at it."""
 
@@ -397,7 +396,7 @@ class Collector:
             return True
         except OSError:
             return False
-        return any(part in stack.error.lower() for part in _NO_PERMISSION)
+        return any(part in stack.error.lower() for part in NO_PERMISSION)
 
 
 def _launcher(rank: Rank, stack: RankStack) -> str:

@@ -68,7 +68,6 @@ MAX_NAME: Final = 1000
 """Characters of a job's name, which stands at each of its ranks."""
 _PPID: Final = 1
 _STARTED: Final = 19
-_TICK: Final = float(os.sysconf("SC_CLK_TCK"))
 _NUMBERS: Final = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     (
@@ -236,7 +235,7 @@ class _Processes:
             up = float(procfs.text(self.proc / "uptime").split()[0])
         except (ValueError, IndexError):
             return 0.0
-        return max(0.0, round(up - self.started.get(pid, 0) / _TICK, 2))
+        return max(0.0, round(up - self.started.get(pid, 0) / procfs.TICK, 2))
 
 
 @lru_cache(maxsize=4096)

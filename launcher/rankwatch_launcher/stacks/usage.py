@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.messages import Frame, RankStack, Usage, Wait
 from rankwatch_launcher import procfs
+from rankwatch_launcher.procfs import TICK
 from rankwatch_launcher.stacks.capture import run_all
 from rankwatch_launcher.stacks.waits import Found, PythonThread, wait_of
 from rankwatch_launcher.tcp import bytes_moved
@@ -37,7 +38,6 @@ NOT_READ: Final = Found(Wait(WaitKind.UNKNOWN))
 MAX_STACKS: Final = 64
 """Different stacks of a rank that are remembered."""
 
-_TICK: Final = float(os.sysconf("SC_CLK_TCK"))
 _CUTIME, _PPID = 13, 1
 """Positions in :func:`.procfs.stat_fields`."""
 
@@ -156,9 +156,9 @@ class UsageMeter:
         before = watched.total
         watched.total = _Counters(
             now,
-            before.cpu + (0.0 if first else sum(max(0, each) for tid, each in ticks.items() if tid != pid) / _TICK),
-            before.main_cpu + (0.0 if first else max(0, ticks.get(pid, 0)) / _TICK),
-            before.child_cpu + (0.0 if first else in_children / _TICK),
+            before.cpu + (0.0 if first else sum(max(0, each) for tid, each in ticks.items() if tid != pid) / TICK),
+            before.main_cpu + (0.0 if first else max(0, ticks.get(pid, 0)) / TICK),
+            before.child_cpu + (0.0 if first else in_children / TICK),
             before.main_delay + (0.0 if first else waited[pid]),
             before.child_delay + (0.0 if first else sum(waited.values()) - waited[pid]),
             before.io_bytes + (0 if first else moved),
