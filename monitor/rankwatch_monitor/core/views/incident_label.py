@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from rankwatch.cli.formatting import count
 from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.enums import CulpritClass, VerdictKind
 from rankwatch_monitor.core.cause import OF_A_SECTION
@@ -42,7 +43,7 @@ def _label(incident: Incident) -> str:
     if incident.kind in _KINDS:
         return _KINDS[incident.kind] if not culprits else f"{_ranks(incident)}: {_KINDS[incident.kind]}"
     if not culprits:
-        hung = f"{_number(len(incident.affected))} {_hung(incident)}"
+        hung = f"{count(len(incident.affected), 'rank')} {_hung(incident)}"
         return hung if incident.kind in OF_A_SECTION else incident.kind.replace("_", " ")
     hosts = {culprit.host for culprit in culprits}
     first = culprits[0]
@@ -64,7 +65,3 @@ def _hung(incident: Incident) -> str:
 def _ranks(incident: Incident) -> str:
     ranks = [culprit.rank for culprit in incident.culprits]
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {as_ranges(ranks)}"
-
-
-def _number(ranks: int) -> str:
-    return "1 rank" if ranks == 1 else f"{ranks} ranks"
