@@ -8,8 +8,9 @@ from collections.abc import Callable
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.checks.check import CheckedNode
 from rankwatch_launcher.checks.gate import Named, NodeGate, paths_of, variables_of
+from rankwatch_launcher.checks.pairing import table
 from rankwatch_launcher.coordination.membership import Member
-from rankwatch_launcher.job.pair_check import Attendance, PairCheck, table
+from rankwatch_launcher.job.pair_check import Attendance, PairCheck
 from rankwatch_launcher.log import logger
 from rankwatch_launcher.node.files import AttemptFiles
 from rankwatch_launcher.node.identity import Identity
