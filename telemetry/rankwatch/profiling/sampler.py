@@ -102,11 +102,6 @@ class Sampler:
         """Why the source was closed; empty: it was not."""
         recorder.at_boundary = self.at_boundary
 
-    @property
-    def plan(self) -> SamplePlan | None:
-        """The current plan."""
-        return self._plan
-
     def set(self, plan: SamplePlan | None) -> None:
         """Sample by ``plan`` from the next step on; None: stop. On the exporter thread; idempotent."""
         recorder = self._recorder
