@@ -35,18 +35,14 @@ from rankwatch.contract import semconv
 from rankwatch.contract.collectives import series
 from rankwatch.contract.enums import Part
 from rankwatch.contract.semconv import Metric
+from rankwatch.contract.statistics import CollectiveWindow, KernelStatistics, OperationWindow
 from rankwatch.export.instruments import Instruments
 from rankwatch.export.parallel_layout import ParallelLayout
 from rankwatch.export.pipeline import SCOPE, EncodingReader
 from rankwatch.export.resource import AttributeValue
 from rankwatch.profiling.profiler import Points, Profiling, Speed
 from rankwatch.profiling.source import CUPTI
-from rankwatch.profiling.statistics import (
-    KERNELS_REPORTED,
-    CollectiveStatistics,
-    KernelStatistics,
-    OperationStatistics,
-)
+from rankwatch.profiling.statistics import KERNELS_REPORTED
 from rankwatch.recording import shared_slots as layout
 from rankwatch.recording.recorder import Recorder
 from rankwatch.recording.section_statistics import SectionDurations, Window
@@ -166,14 +162,14 @@ def _speed(pace: Pace, kind: Kind, chance: random.Random) -> Speed:
             runs[name].add(int(1e9 * step * part * chance.gauss(1.0, NOISE)))
     window = Window(pace.stride, pace.stride, {name: each.statistics() for name, each in runs.items()})
     parts = {Part.DATA: 0.04 * step, Part.HOST: 0.06 * step, Part.COMPUTE: 0.6 * step, Part.COMMUNICATION: 0.3 * step}
-    collectives = {group: CollectiveStatistics(48, 0.1 * step, 0.06 * step, 1e-4) for group in GROUPS}
+    collectives = {group: CollectiveWindow(48, 0.1 * step, 0.06 * step, 1e-4) for group in GROUPS}
     kernels = {}
     if kind.kernels:
         called = [
             f"sm90_xmma_gemm_bf16bf16_bf16f32_tn_n_tile128x128x64_{i:02d} 132x1x1" for i in range(KERNELS_REPORTED)
         ]
-        kernels = {name: KernelStatistics(64, 9e-4, 1e-3, 1.1e-3, 1.2e-3, 1e-3, 5e-5) for name in called}
-    operation = OperationStatistics(48, 0.1 * step, 1e-4, 48 << 20, 1 << 20, 7 << 18)
+        kernels = {name: KernelStatistics(64, 1e-3, 1.1e-3, 1e-3, 9e-4, 1.2e-3, 5e-5) for name in called}
+    operation = OperationWindow(48, 0.1 * step, 1e-4, 48 << 20, 1 << 20, 7 << 18)
     operations = {series("all_reduce", group): operation for group in GROUPS}
     return Speed(window, parts, collectives, operations, (0.3 * step, 1e-3), kernels, (CUPTI, ""), _devices())
 

@@ -21,6 +21,10 @@ from typing import Any
 from uuid import uuid4
 
 import _service
+import _table  # noqa: F401 - adds tests/ to the path
+
+from rankwatch_launcher import procfs
+from support.processes import MARK, end_marked, marked
 
 SCRIPT = Path(__file__).with_name("_recovery_ranks.py")
 LIMIT = 3.0
@@ -29,9 +33,6 @@ PATIENCE = 45.0
 """Seconds after which a job is not coming back; the slowest restart seen took 9."""
 START_SECONDS = 180.0
 """How long a job may take to come to train, which is no part of any figure."""
-MARK = "RECOVERY_BENCHMARK"
-"""The variable by which everything that a run started is found, however deep. A parked interpreter has no variable of
-Rankwatch before it becomes a rank, so this is none."""
 TUNED = "ft_launcher, 0.5 s"
 COLD, PREWARMED = "rankwatch --no-standby", "rankwatch --standby"
 FOREIGN = ("RANKWATCH_", "OTEL_", "TORCHELASTIC_", "PET_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "XDG_", "FT_")
@@ -150,7 +151,7 @@ class Job:
         """Whether an interpreter for each rank waits beside them, torch imported, at rest for a second."""
         used = {self.launcher.pid, *(line["pid"] for _, line in self._lines())}
         parked = [pid for pid, command in marked(self.mark).items() if SCRIPT.name in command and pid not in used]
-        if len(parked) < self.ranks or not all(_has_torch(pid) for pid in parked):
+        if len(parked) < self.ranks or not all(procfs.maps_library(pid, "libtorch_python") for pid in parked):
             return None
         worked = [_cpu_ticks(pid) for pid in parked]
         time.sleep(1.0)
@@ -228,25 +229,6 @@ def job(arm: Arm, ranks: int, folder: Path) -> Iterator[Job]:
         yield Job(arm, ranks, folder, launcher, mark)
 
 
-def marked(mark: str) -> dict[int, str]:
-    """The living processes with this mark: pid and command line."""
-    found = {}
-    for place in Path("/proc").iterdir():
-        if place.name.isdigit() and int(place.name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if f"{MARK}={mark}\0".encode() in (place / "environ").read_bytes():
-                    found[int(place.name)] = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-    return found
-
-
-def end_marked(mark: str) -> None:
-    """SIGKILL every process with this mark, and those that they start meanwhile."""
-    while left := marked(mark):
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
 def _shared_memory(mark: str) -> set[Path]:
     """Files of shared memory that a run has open. ft_launcher leaves semaphores behind when it is killed."""
     found = set()
@@ -258,17 +240,8 @@ def _shared_memory(mark: str) -> set[Path]:
     return {Path(name) for name in found}
 
 
-def _has_torch(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return "libtorch_python" in Path(f"/proc/{pid}/maps").read_text()
-    return False
-
-
 def _cpu_ticks(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return int(fields[11]) + int(fields[12])
-    return -1
+    return procfs.ticks(procfs.stat_fields(procfs.text(procfs.PROC / str(pid) / "stat")))
 
 
 @functools.cache

@@ -29,9 +29,9 @@ import numpy as np
 
 from rankwatch.contract.enums import ScoreReference
 from rankwatch.contract.policy import Policy
+from rankwatch.contract.statistics import KernelStatistics
 from rankwatch_monitor.core import straggler_detector
 from rankwatch_monitor.core.apply import apply
-from rankwatch_monitor.core.events import KernelStatistics
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.replay.player import NO_HANG_DETECTION

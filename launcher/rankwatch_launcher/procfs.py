@@ -15,6 +15,8 @@ KIB: Final = 1024
 GIB: Final = 1 << 30
 PROC: Final = Path("/proc")
 CGROUPS: Final = Path("/sys/fs/cgroup")
+TICK: Final = float(os.sysconf("SC_CLK_TCK"))
+"""Ticks a second: the kernel counts CPU time and starts in them."""
 
 _MAX_FILES: Final = 16_384
 _V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -68,6 +70,11 @@ def stat_fields(stat: str) -> list[str]:
     return stat.rpartition(")")[2].split()
 
 
+def ticks(fields: list[str], user: int = 11) -> int:
+    """CPU time in the fields of ``stat``, with that in the kernel; ``user``: where it is. 0: the process is gone."""
+    return int(fields[user]) + int(fields[user + 1]) if fields else 0
+
+
 def tasks(pid: int, proc: Path = PROC) -> list[Path]:
     """The folders of a process's threads; none when it has ended, also between two reads."""
     folder = proc / str(pid) / "task"
@@ -77,7 +84,7 @@ def tasks(pid: int, proc: Path = PROC) -> list[Path]:
         return []
 
 
-def open_files(pid: int, proc: Path = PROC) -> list[str]:
+def open_files(pid: int | str, proc: Path = PROC) -> list[str]:
     """What the descriptors of a process lead to, of thousands the first; empty: it is gone, or may not be read."""
     folder, found = proc / str(pid) / "fd", list[str]()
     with contextlib.suppress(OSError):
@@ -87,18 +94,14 @@ def open_files(pid: int, proc: Path = PROC) -> list[str]:
     return found
 
 
-def sockets(pid: int, proc: Path = PROC) -> set[int]:
-    """Inodes of the sockets of a process."""
+def sockets(pid: int | str = "self", proc: Path = PROC) -> set[int]:
+    """Inodes of the sockets of a process; of this one."""
     return {int(target[8:-1]) for target in open_files(pid, proc) if target.startswith("socket:[")}
 
 
 def catches(pid: int, signal_number: int) -> bool:
     """Whether the process has a handler for a signal (``SigCgt``)."""
-    try:
-        status = (PROC / str(pid) / "status").read_text()
-    except OSError:
-        return False
-    return caught_in(status, signal_number)
+    return caught_in(text(PROC / str(pid) / "status"), signal_number)
 
 
 def caught_in(status: str, signal_number: int) -> bool:
@@ -126,7 +129,7 @@ def memory(proc: Path = PROC, cgroups: Path = CGROUPS) -> Memory | None:
 
     None when ``/proc/meminfo`` does not report it.
     """
-    available, total = _field(proc / "meminfo", "MemAvailable"), _field(proc / "meminfo", "MemTotal")
+    available, total = field(proc / "meminfo", "MemAvailable"), field(proc / "meminfo", "MemTotal")
     if available is None or total is None:
         return None
     host = Memory(available * KIB, total * KIB)
@@ -145,14 +148,14 @@ def throttled(pid: int, proc: Path = PROC, cgroups: Path = CGROUPS) -> float | N
     for group in (folder, *folder.parents):
         if cgroups not in (group, *group.parents):
             break
-        if (spent := _field(group / "cpu.stat", "throttled_usec")) is not None:
+        if (spent := field(group / "cpu.stat", "throttled_usec")) is not None:
             found.append(spent / 1e6)
     return max(found, default=None)
 
 
 def resident_memory(pid: int, proc: Path = PROC) -> int:
     """Resident set size of a process in bytes, shared file pages included; 0 when the process does not exist."""
-    return (_field(proc / str(pid) / "status", "VmRSS") or 0) * KIB
+    return (field(proc / str(pid) / "status", "VmRSS") or 0) * KIB
 
 
 def maps_library(pid: int, name: str, proc: Path = PROC) -> bool:
@@ -177,11 +180,7 @@ def maps_libraries(pid: int, names: Collection[str], proc: Path = PROC) -> set[s
 
 def _cgroups(proc: Path, cgroups: Path) -> Iterator[Memory]:
     """Every enclosing control group with a limit. Within a container, its own group is often mounted as the root."""
-    try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
+    for line in text(proc / "self" / "cgroup").splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0":
             root, limit, used, cache = cgroups, "memory.max", "memory.current", "inactive_file"
@@ -196,17 +195,15 @@ def _cgroups(proc: Path, cgroups: Path) -> Iterator[Memory]:
             with contextlib.suppress(OSError, ValueError):  # the root group of v2 has no such files; "max": no limit
                 total = int((group / limit).read_text())
                 # Inactive page cache is reclaimed before the OOM killer runs.
-                free = total - int((group / used).read_text()) + (_field(group / "memory.stat", cache) or 0)
+                free = total - int((group / used).read_text()) + (field(group / "memory.stat", cache) or 0)
                 yield Memory(max(0, free), total)
 
 
-def _field(path: Path, name: str) -> int | None:
+def field(path: Path, name: str) -> int | None:
     """The value of a field in a file of ``NAME: NUMBER`` lines."""
-    try:
-        for line in path.read_text().splitlines():
+    with contextlib.suppress(ValueError, IndexError):
+        for line in text(path).splitlines():
             words = line.split()
             if words and words[0].rstrip(":") == name:
                 return int(words[1])
-    except (OSError, ValueError, IndexError):
-        pass
     return None

@@ -29,7 +29,6 @@ from rankwatch.contract.exits import signal_name
 from rankwatch_launcher.outcome import (
     CODE_DO_NOT_REQUEUE,
     CODE_RESULT_REJECTED,
-    CODE_RESUME_ELSEWHERE,
     FAILED,
     FINISHED,
     PREEMPTED,
@@ -69,8 +68,6 @@ class Again:
     reason: str
     counted: bool = True
     """Whether it uses up a retry."""
-    elsewhere: bool = False
-    """Preferably on other nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +140,7 @@ def after(
         spent = f"all {budget} retries of the job are" if budget > 1 else "the only retry of the job is"
         left = f"{spent} used up" if budget else "no retry of the job is allowed"
         return GiveUp(exit_status(code), f"{what}; {left} (--job-retries)")
-    return Again(what, elsewhere=code == CODE_RESUME_ELSEWHERE)
+    return Again(what)
 
 
 def _final(outcome: Outcome | None, code: int, what: str) -> Done | GiveUp | None:

@@ -146,11 +146,6 @@ def store_host(store: Store) -> str:
     return str(getattr(store, "host", ""))
 
 
-def missing_attributes(agent: Any) -> list[str]:
-    """Names of :data:`PRIVATE_ATTRIBUTES` that a constructed agent lacks."""
-    return [name for name in PRIVATE_ATTRIBUTES if not hasattr(agent, name)]
-
-
 KEPT_ATTEMPTS: Final = 10
 """Whose error files stay in the folder for temporary files."""
 

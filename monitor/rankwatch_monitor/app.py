@@ -15,8 +15,8 @@ from fastapi.params import Depends as DependsOn
 import rankwatch
 from rankwatch.contract import semconv
 from rankwatch_monitor import web
-from rankwatch_monitor.http import problems
-from rankwatch_monitor.http.auth import AllTokens, Scope, Tokens, TokenSource, admit_senders, line_of, refusal, require
+from rankwatch_monitor.http import auth, problems
+from rankwatch_monitor.http.auth import AllTokens, Bearer, Scope, Tokens, TokenSource, admit_senders, line_of, require
 from rankwatch_monitor.http.bodies import BodyRoute
 from rankwatch_monitor.http.fastlane.launchers import LauncherFastLane
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
@@ -97,10 +97,9 @@ def create_app(monitor: Monitor, tokens: TokenSource | None = None, origins: Ori
         return [Depends(allowed), Depends(acquired(monitor, contact=contact))]
 
     def may_control(headers: Mapping[str, str]) -> bool:
-        return refusal(tokens, Scope.CONTROL, headers) is None
+        return auth.refused(Bearer(tokens, headers), Scope.CONTROL) is None
 
     otlp = _otlp(monitor, tokens, origins)
-    app.state.otlp = otlp
     app.include_router(otlp.router)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM, compresslevel=1)
     app.add_middleware(OtlpMiddleware, endpoints=otlp)

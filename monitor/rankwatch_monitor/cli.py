@@ -227,7 +227,7 @@ class _Server(uvicorn.Server):
             each.listen(WAITING)  # the loop has called it with ACCEPTED
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._monitor.end_long_polls()
+        self._monitor.broker.end_long_polls()
         await super().shutdown(sockets)
 
 

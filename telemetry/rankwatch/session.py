@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from rankwatch import launcher_requests, settings
 from rankwatch.contract import env
 from rankwatch.contract.intervals import burst_spread
-from rankwatch.export.exporter import Exporter, Pipeline
+from rankwatch.export.exporter import Exporter
 from rankwatch.liveness import leaving, stack_dump, uncaught
 from rankwatch.liveness.thread import LivenessThread
 from rankwatch.liveness.torch_control_plane import ControlPlane, socket_file
@@ -36,6 +36,7 @@ from rankwatch.recording.shared_slots import FORMAT, MAGIC, PHASE, PHASE_RUNNING
 from rankwatch.settings import Settings
 
 if TYPE_CHECKING:
+    from rankwatch.export.pipeline import ExportPipeline
     from rankwatch.liveness.stop_signal import StopSignal
     from rankwatch.profiling.profiler import Profiling
 
@@ -143,7 +144,7 @@ class _Session:
             logged = Scalars(self.recorder.drop) if reports_values else None
             scalars.attach(logged)
 
-            def make() -> Pipeline:
+            def make() -> ExportPipeline:
                 from rankwatch.export.pipeline import ExportPipeline
                 from rankwatch.export.resource import attributes as identity
                 from rankwatch.profiling.profiler import Profiling

@@ -47,8 +47,8 @@ def written(content: Any) -> bytes:
 
 
 def reading() -> Reading:
-    given: dict[str, Any] = {each.name: 1 for each in fields(Reading) if each.name in Reading.__match_args__[:15]}
-    return Reading(**{**given, "rank": 0, "local_rank": 0, "requests": 1})
+    given: dict[str, Any] = {each.name: 1 for each in fields(Reading) if each.name in Reading.__match_args__[:12]}
+    return Reading(**{**given, "rank": 0, "requests": 1})
 
 
 @EXAMPLES

@@ -72,10 +72,10 @@ def test_preemption_is_resumed_and_not_counted(code: int) -> None:
     assert "the launcher on n0 got SIGTERM" in verdict.reason
 
 
-def test_resume_elsewhere_is_counted_and_reports_it() -> None:
+def test_resume_elsewhere_is_counted() -> None:
     verdict = after(failed(16), 16, False, used=0, budget=1)
     assert isinstance(verdict, Again)
-    assert (verdict.counted, verdict.elsewhere) == (True, True)
+    assert verdict.counted
     assert after(failed(16), 16, False, used=1, budget=1).code == 16  # type: ignore[union-attr]
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from rankwatch.contract.enums import Part
 from rankwatch.contract.semconv import STEP_SECTION
-from rankwatch_monitor.core.events import CollectiveWindow, RankIdentity, RankReport, SectionWindow, WindowReport
+from rankwatch.contract.statistics import CollectiveWindow, SectionWindow
+from rankwatch_monitor.core.events import RankIdentity, RankReport, WindowReport
 
 Kind = Literal["none", "rank", "two ranks", "node", "stage", "link", "workload", "fast twin", "intermittent"]
 START = 1_700_000_000.0

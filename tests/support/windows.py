@@ -12,17 +12,11 @@ import numpy.typing as npt
 from rankwatch.contract.enums import DirectiveKind, ProcessEventKind
 from rankwatch.contract.messages import Directive, NodeRegistration, ProcessEvent
 from rankwatch.contract.policy import Policy
+from rankwatch.contract.statistics import CollectiveWindow, KernelStatistics, SectionWindow
 from rankwatch_monitor.core import straggler_detector
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Effect, Issue, Slowed
-from rankwatch_monitor.core.events import (
-    CollectiveWindow,
-    KernelStatistics,
-    RankIdentity,
-    RankReport,
-    SectionWindow,
-    WindowReport,
-)
+from rankwatch_monitor.core.events import RankIdentity, RankReport, WindowReport
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 

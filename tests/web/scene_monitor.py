@@ -71,6 +71,6 @@ def serving_scenes(*jobs: Job, now: float, spans: Sequence[SpanRecord] = ()) -> 
         yield SceneMonitor(f"http://127.0.0.1:{port}", clock, loops[0])
     finally:
         stream.INTERVAL = usual  # type: ignore[misc]
-        loops[0].call_soon_threadsafe(monitor.end_long_polls)
+        loops[0].call_soon_threadsafe(monitor.broker.end_long_polls)
         server.should_exit = True
         thread.join()

@@ -9,6 +9,7 @@ from typing import Final
 
 from rankwatch.contract.node_checks import CheckName, CheckReason
 from rankwatch.monitor_client import clock_ahead
+from rankwatch_launcher import procfs
 from rankwatch_launcher.checks.check import Check, CheckedNode, Failed, Found, Passed
 
 LITTLE_MEMORY: Final = 256 << 20
@@ -23,10 +24,10 @@ CLOCK_APART: Final = 60.0
 def run(node: CheckedNode) -> Found:
     """Check them; a figure that cannot be read is left out."""
     figures: dict[str, str] = {}
-    available = _available_memory(node)
+    available = procfs.field(Path(node.proc, "meminfo"), "MemAvailable")
     if available is not None:
-        figures["available"] = f"{available >> 20} MiB"
-        if available < LITTLE_MEMORY:
+        figures["available"] = f"{available >> 10} MiB"
+        if available * procfs.KIB < LITTLE_MEMORY:
             return Failed(CheckReason.LITTLE_MEMORY, {"found": figures["available"]})
     try:
         state = os.statvfs(node.shared_memory)
@@ -48,15 +49,6 @@ def run(node: CheckedNode) -> Found:
             direction = "ahead of" if ahead > 0 else "behind"
             return Failed(CheckReason.CLOCK_OFF, {"seconds": f"{abs(ahead):.0f}", "direction": direction})
     return Passed(figures)
-
-
-def _available_memory(node: CheckedNode) -> int | None:
-    try:
-        lines = Path(node.proc, "meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    found = (line.split() for line in lines if line.startswith("MemAvailable:"))
-    return next((int(words[1]) * 1024 for words in found if len(words) > 1 and words[1].isdigit()), None)
 
 
 CHECK: Final = Check(CheckName.HOST, run, limit=5.0)

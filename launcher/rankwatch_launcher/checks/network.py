@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from rankwatch.contract.node_checks import CheckName, CheckReason
+from rankwatch_launcher import procfs
 from rankwatch_launcher.checks.check import Check, CheckedNode, Failed, Found, Passed, Skipped
 
 ACTIVE: Final = "ACTIVE"
@@ -131,7 +132,7 @@ def _interface(node: CheckedNode, variable: str, value: str) -> Failed | None:
     named = {"variable": variable, "value": value}
     if not matching:
         return Failed(CheckReason.INTERFACE_MISSING, named)
-    states = {name: _text(folder / name / "operstate") or "unknown" for name in matching}
+    states = {name: procfs.text(folder / name / "operstate").strip() or "unknown" for name in matching}
     if not any(state in ("up", "unknown") for state in states.values()):  # loopback and tunnels are "unknown"
         return Failed(CheckReason.INTERFACE_DOWN, {"interface": matching[0], "found": states[matching[0]], **named})
     return None
@@ -148,9 +149,10 @@ def _ports(node: CheckedNode) -> Iterator[Port]:
         except OSError:
             continue
         for folder in folders:
-            state = _text(folder / "state").rpartition(":")[2].strip() or "UNKNOWN"  # "4: ACTIVE"
-            rate = (_text(folder / "rate").split() or ["0"])[0]
-            counters = {name: int(text) for name in RISES if (text := _text(folder / "counters" / name)).isdigit()}
+            state = procfs.text(folder / "state").rpartition(":")[2].strip() or "UNKNOWN"  # "4: ACTIVE"
+            rate = (procfs.text(folder / "rate").split() or ["0"])[0]
+            texts = {name: procfs.text(folder / "counters" / name).strip() for name in RISES}
+            counters = {name: int(text) for name, text in texts.items() if text.isdigit()}
             yield Port(f"{device.name}:{folder.name}", state, int(float(rate)) if _number(rate) else 0, counters)
 
 
@@ -163,13 +165,6 @@ def _counted(port: Port) -> Iterator[tuple[str, int]]:
 
 def _number(text: str) -> bool:
     return text.replace(".", "", 1).isdigit()
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 CHECK: Final = Check(CheckName.NETWORK, run, limit=5.0)

@@ -29,8 +29,6 @@ from rankwatch_launcher.coordination.membership import (
     MembershipRules,
     MembershipView,
     Roster,
-    departed_reason,
-    joining_reason,
     loss_by_cut,
     loss_by_silence,
     out_of_sight_notice,
@@ -195,7 +193,7 @@ class Coordinator:
         missing = self._report_lost(roster, self._view.lost(roster, now), now)
         # A launcher whose ranks all succeeded leaves only after all others have reached the same point.
         if not missing and self._store.outcome() is None:
-            missing = next((departed_reason(m) for m in self._view.departed(roster)), "")
+            missing = next((f"node {m.node} on {m.host} has left: {m.left}" for m in self._view.departed(roster)), "")
         if missing and request is None:
             self._end_attempt(roster, AttemptDecision(RESTART, missing))
             return True
@@ -205,7 +203,8 @@ class Coordinator:
             self._agree_on_stop(roster, request, now)
             return True
         for member in self._view.newcomers(roster, self._excluded, now):
-            self._end_attempt(roster, AttemptDecision(RESTART, joining_reason(member), counted=False, fault=False))
+            why = f"node {member.node} on {member.host} waits to join"
+            self._end_attempt(roster, AttemptDecision(RESTART, why, counted=False, fault=False))
             return True
         self._place_latecomers(roster, now)
         return False

@@ -7,12 +7,11 @@ over a link that is cut stay open on both sides, and go on when it is back. A ho
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from rankwatch_launcher import tcp
+from rankwatch_launcher import procfs, tcp
 from rankwatch_launcher.coordination.membership import Member
 
 _LINKS: Final = Path("/sys/class/net")
@@ -42,11 +41,8 @@ class Connections:
 
 def own_connections(port: int) -> tuple[str, ...]:
     """This process's ends of its connections to a port, as the other host's kernel names them."""
-    own = set()
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            own.add(os.readlink(descriptor))
-    return tuple(near for near, _, inode in tcp.connections(far_port=port) if f"socket:[{inode}]" in own)
+    own = procfs.sockets()
+    return tuple(near for near, _, inode in tcp.connections(far_port=port) if inode in own)
 
 
 def links_with_carrier() -> frozenset[str]:

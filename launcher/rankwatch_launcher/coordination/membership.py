@@ -414,16 +414,6 @@ def out_of_sight_notice(member: Member, silence: float) -> str:
     )
 
 
-def departed_reason(member: Member) -> str:
-    """Why an attempt ends when a launcher leaves before the job is over."""
-    return f"node {member.node} on {member.host} has left: {member.left}"
-
-
-def joining_reason(member: Member) -> str:
-    """Why nodes regroup."""
-    return f"node {member.node} on {member.host} waits to join"
-
-
 def _ordered(
     ready: Sequence[Member],
     later: Sequence[Member],

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import socket
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from torch.distributed.elastic.agent.server.api import Worker
@@ -34,6 +32,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.node_checks import CheckResult
+from rankwatch_launcher import procfs
 from rankwatch_launcher.coordination.decisions import AttemptDecision
 from rankwatch_launcher.coordination.membership import Place, poll_seconds
 from rankwatch_launcher.coordination.service import MembershipService
@@ -400,16 +399,11 @@ class Rendezvous(RendezvousHandler):
     def _is_held_here(self, store: Store) -> bool:
         """Whether the store ends with this process: one of its sockets listens on the store's port."""
         port = f"{store_port(store) or 0:04X}"
-        listening = set()
-        for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
-            with contextlib.suppress(OSError), open(table) as file:
-                rows = [line.split() for line in file.readlines()[1:]]
-                listening |= {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(f":{port}")}
-        for descriptor in Path("/proc/self/fd").iterdir():
-            with contextlib.suppress(OSError):
-                if os.readlink(descriptor) in listening:
-                    return True
-        return False
+        listening = set[int]()
+        for table in ("tcp", "tcp6"):
+            rows = map(str.split, procfs.text(procfs.PROC / "self/net" / table).splitlines()[1:])
+            listening |= {int(row[9]) for row in rows if row[3] == "0A" and row[1].endswith(f":{port}")}
+        return not listening.isdisjoint(procfs.sockets())
 
     def _backend_parameters(self, **more: Any) -> RendezvousParameters:
         given = self._parameters

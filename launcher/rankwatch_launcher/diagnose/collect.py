@@ -46,7 +46,7 @@ from rankwatch_launcher.diagnose import profile as profiling
 from rankwatch_launcher.diagnose.find import Rank
 from rankwatch_launcher.diagnose.gpus import Gpus
 from rankwatch_launcher.stacks import collectives, flight_dumps, ras
-from rankwatch_launcher.stacks.capture import StackReader, Target, run_all, run_py_spy
+from rankwatch_launcher.stacks.capture import NO_PERMISSION, StackReader, Target, run_all, run_py_spy
 from rankwatch_launcher.stacks.usage import UsageMeter
 from rankwatch_launcher.stacks.waits import PythonThread
 
@@ -97,7 +97,6 @@ TAIL: Final = 32 << 10
 MAX_LOCALS: Final = 4 << 20
 _EXIT_CODE: Final = 49
 """Position in :func:`.procfs.stat_fields` of the status that a zombie leaves to its parent."""
-_NO_PERMISSION: Final = ("permission denied", "not permitted", "root")
 _AS_FOUND: Final = {each.name for each in fields(RankProcess)}
 """What is known of a rank before the looks at it."""
 
@@ -251,7 +250,7 @@ class Collector:
 
     def _exit_code(self, pid: int) -> int | None:
         """What a process that has ended leaves to its parent; None: it took it already, or only it may know."""
-        fields = procfs.stat_fields(_text(self._proc / str(pid) / "stat"))
+        fields = procfs.stat_fields(procfs.text(self._proc / str(pid) / "stat"))
         if not fields or fields[0] != "Z" or len(fields) <= _EXIT_CODE or not fields[_EXIT_CODE].isdigit():
             return None
         status = int(fields[_EXIT_CODE])
@@ -374,7 +373,8 @@ class Collector:
             s.pid
             for s in stacks
             if s.frames and s.usage is not None and s.usage.wait is not None
-            and s.usage.wait.kind is WaitKind.UNKNOWN and not self._tells_calls(s.pid)
+            and s.usage.wait.kind is WaitKind.UNKNOWN
+            and not procfs.text(self._proc / str(s.pid) / "syscall").strip()
         ]  # fmt: skip
         if blind:
             obstacles.append(Obstacle(Hindrance.NO_SYSTEM_CALLS, tuple(blind)))
@@ -396,10 +396,7 @@ class Collector:
             return True
         except OSError:
             return False
-        return any(part in stack.error.lower() for part in _NO_PERMISSION)
-
-    def _tells_calls(self, pid: int) -> bool:
-        return bool(_text(self._proc / str(pid) / "syscall").strip())
+        return any(part in stack.error.lower() for part in NO_PERMISSION)
 
 
 def _launcher(rank: Rank, stack: RankStack) -> str:
@@ -556,10 +553,3 @@ def _tail(file: BinaryIO, size: int) -> list[str]:
     text = file.read(TAIL).decode(errors="replace")
     lines = text.splitlines()[1 if size > TAIL else 0 :]
     return [line for line in lines if line.strip()][-LOG_LINES:]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

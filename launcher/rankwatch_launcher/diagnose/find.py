@@ -68,7 +68,6 @@ MAX_NAME: Final = 1000
 """Characters of a job's name, which stands at each of its ranks."""
 _PPID: Final = 1
 _STARTED: Final = 19
-_TICK: Final = float(os.sysconf("SC_CLK_TCK"))
 _NUMBERS: Final = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     (
@@ -221,10 +220,8 @@ class _Processes:
 
     def user(self, pid: int) -> int:
         """The user that a process runs as; its folder may belong to root."""
-        fields = (
-            line.split() for line in procfs.text(self.proc / str(pid) / "status").splitlines() if line[:4] == "Uid:"
-        )
-        return next((int(each[1]) for each in fields), -1)
+        found = procfs.field(self.proc / str(pid) / "status", "Uid")
+        return -1 if found is None else found
 
     def launcher_of(self, pid: int) -> tuple[str, int]:
         """What started a process, and its number; empty: unknown."""
@@ -238,7 +235,7 @@ class _Processes:
             up = float(procfs.text(self.proc / "uptime").split()[0])
         except (ValueError, IndexError):
             return 0.0
-        return max(0.0, round(up - self.started.get(pid, 0) / _TICK, 2))
+        return max(0.0, round(up - self.started.get(pid, 0) / procfs.TICK, 2))
 
 
 @lru_cache(maxsize=4096)

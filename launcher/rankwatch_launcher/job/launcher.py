@@ -209,7 +209,7 @@ class Launch:
         spec = spec_of(config, entrypoint, arguments, self.rendezvous)
         tell = self.discovery.on_rendezvous
         agent = Agent(spec, config, options, around, reaper=reaper, keeper=self.keeper, on_rendezvous=tell)
-        if missing := torch_compat.missing_attributes(agent):
+        if missing := [name for name in torch_compat.PRIVATE_ATTRIBUTES if not hasattr(agent, name)]:
             raise RuntimeError(f"torch {torch.__version__} lacks {', '.join(missing)} on its agent")
         self._event = agent.get_event_failed
         try:

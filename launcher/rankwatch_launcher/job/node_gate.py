@@ -8,8 +8,10 @@ from collections.abc import Callable
 from rankwatch_launcher import torch_compat
 from rankwatch_launcher.checks.check import CheckedNode
 from rankwatch_launcher.checks.gate import Named, NodeGate, paths_of, variables_of
+from rankwatch_launcher.checks.pairing import table
 from rankwatch_launcher.coordination.membership import Member
-from rankwatch_launcher.job.pair_check import Attendance, PairCheck, log_table
+from rankwatch_launcher.job.pair_check import Attendance, PairCheck
+from rankwatch_launcher.log import logger
 from rankwatch_launcher.node.files import AttemptFiles
 from rankwatch_launcher.node.identity import Identity
 from rankwatch_launcher.node.session import MonitorSession
@@ -52,7 +54,8 @@ def measure_pairs(
     """
     verdicts = PairCheck(store, run_id, me, expected, leads=leads, pause=pause).run()
     if leads:
-        log_table(verdicts)
+        for line in table(verdicts):
+            logger.info("%s", line)
     for verdict in verdicts:
         if verdict.node == me.node and verdict.fault is not None:
             gate.keep_out(verdict.fault)

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from rankwatch.contract.interpreter import own_python
 from rankwatch.contract.text import decoded
-from rankwatch_launcher.checks.pairing import Figures, Groups, Verdict, first_groups, judge, second_groups, table
+from rankwatch_launcher.checks.pairing import Figures, Groups, Verdict, first_groups, judge, second_groups
 from rankwatch_launcher.coordination.membership import Member
 from rankwatch_launcher.coordination.store import JobStore
 from rankwatch_launcher.log import logger
@@ -285,9 +285,3 @@ class PairCheck:
         while (found := look()) is None and time.monotonic() < until:
             self._pause(POLL_SECONDS)
         return found
-
-
-def log_table(verdicts: tuple[Verdict, ...]) -> None:
-    """Log the table."""
-    for line in table(verdicts):
-        logger.info("%s", line)

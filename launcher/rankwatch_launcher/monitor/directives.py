@@ -116,11 +116,6 @@ class DirectiveInbox:
         """Acknowledge a directive."""
         self._ack(directive, state, detail, max_iteration)
 
-    def close(self) -> None:
-        """Close the descriptors."""
-        os.close(self.wake)
-        os.close(self._wake_end)
-
     def _capture(self, directive: Directive) -> None:
         read = self._target.capture(directive.deadline, incident=directive.incident_id, directive=directive.id)
         self.ack(directive, AckState.DONE, f"{read} stacks")

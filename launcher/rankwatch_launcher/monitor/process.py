@@ -40,7 +40,6 @@ NOT_INSTALLED: Final = (
     "--monitor URL; without a monitor this behaves like torchrun"
 )
 CONTROL_TOKEN: Final = "RANKWATCH_MONITOR_TOKEN"
-READ_TOKEN: Final = "RANKWATCH_MONITOR_READ_TOKEN"
 INGEST_TOKEN: Final = environment.INGEST_TOKEN
 DATABASE: Final = "RANKWATCH_MONITOR_DATABASE"
 """Variables of the monitor's settings."""

@@ -5,7 +5,6 @@ Those that wait for a peer behind a cut link sleep, with gloo; with NCCL they sp
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -17,8 +16,6 @@ from rankwatch_launcher import procfs
 WORK: Final = 0.1
 """Share of one CPU from which a process works: exporters, loggers and progress bars take less."""
 LOOK_SECONDS: Final = 1.0
-_UTIME, _STIME = 11, 12
-_TICK: Final = float(os.sysconf("SC_CLK_TCK"))
 
 
 class CpuWork:
@@ -42,8 +39,4 @@ class CpuWork:
             return self._count
 
     def _seconds(self, pid: int) -> float:
-        try:
-            fields = procfs.stat_fields((self._proc / str(pid) / "stat").read_text())
-        except OSError:
-            return 0.0
-        return (int(fields[_UTIME]) + int(fields[_STIME])) / _TICK
+        return procfs.ticks(procfs.stat_fields(procfs.text(self._proc / str(pid) / "stat"))) / procfs.TICK

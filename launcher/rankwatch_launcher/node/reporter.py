@@ -62,10 +62,9 @@ class Cause(StrEnum):
 
 
 class ProxyReason(NamedTuple):
-    """A cause with its description."""
+    """A cause, with what is past its limit."""
 
     cause: Cause
-    description: str
     exceeded: tuple[str, ...] = ()
     """Limits that the rank exceeds: the monitor judges by the last report."""
 
@@ -101,20 +100,19 @@ def proxy_reason(
     running = reading is not None and reading.phase == PHASE_RUNNING
     exceeded = tuple(limits.passed(reading.activity())[0]) if reading is not None and running else ()
     if state in _FROZEN:
-        return ProxyReason(Cause.FROZEN, f"its process is {state}", exceeded)
+        return ProxyReason(Cause.FROZEN, exceeded)
     if reading is not None and reading.leaving is not None:
         if reading.leaving < ENDS_AT_ONCE and omits_redundant_reports(launchers):
             return None
-        return ProxyReason(Cause.LEAVING, f"its process began to end {reading.leaving:.1f} s ago")
+        return ProxyReason(Cause.LEAVING)
     if reading is None or not running:
         return None
     if reading.pulse_age > LIVENESS_LIMIT:
-        age = f"its liveness thread has not run for {reading.pulse_age:.1f} s"
-        return ProxyReason(Cause.NO_GIL, age, exceeded)
+        return ProxyReason(Cause.NO_GIL, exceeded)
     if exceeded and not (reading.reports and omits_redundant_reports(launchers)):
-        return ProxyReason(Cause.LIMIT, f"it exceeds a limit: {exceeded[0]}", exceeded)
+        return ProxyReason(Cause.LIMIT, exceeded)
     if reading.overdue is not None:
-        return ProxyReason(Cause.UNDELIVERED, f"its reports are overdue by {reading.overdue:.1f} s")
+        return ProxyReason(Cause.UNDELIVERED)
     return None
 
 

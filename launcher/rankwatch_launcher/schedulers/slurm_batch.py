@@ -285,16 +285,12 @@ class Batch:
                 logger.info("not resumed: job %s was cancelled, or is being ended by Slurm", self._job)
                 return code
             excluded = self._excluded_nodes(outcome)
-            return (
-                self._requeue(verdict, info, excluded) if self._requeues else self._chain(verdict, info, excluded, code)
-            )
+            if self._options.mode == "requeue":
+                return self._requeue(verdict, info, excluded)
+            return self._chain(verdict, info, excluded, code)
         except (SlurmError, OSError) as error:
             logger.error("the job should be resumed (%s), but that failed: %s", verdict.reason, error)
             return code or 1
-
-    @property
-    def _requeues(self) -> bool:
-        return bool(self._options.mode == "requeue")
 
     def _requeue(self, verdict: Again, info: JobInfo, excluded: Sequence[str]) -> int:
         if not info.requeue:

@@ -62,14 +62,10 @@ many threads has it build hundreds of times as much."""
 _KILLED_SECONDS: Final = 0.5
 _PROBE_TRIES: Final = 5
 _PROBE_PAUSE: Final = 0.2
-_NO_PERMISSION: Final = ("permission denied", "not permitted", "root")
+NO_PERMISSION: Final = ("permission denied", "not permitted", "root")
 _SETTLE_SECONDS: Final = 0.05
 """faulthandler writes no end marker: a file that has not grown for this long is complete."""
 _PR_SET_PTRACER: Final = 0x59616D61
-
-
-def _unhindered() -> AbstractContextManager[bool]:
-    return contextlib.nullcontext(True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,7 @@ class Target:
     local_rank: int
     pid: int
     stack_file: Path | None = None
-    entering: Callable[[], AbstractContextManager[bool]] = _unhindered
+    entering: Callable[[], AbstractContextManager[bool]] = lambda: contextlib.nullcontext(True)
     """Whether the process may be asked or signalled within the context; see :meth:`.NodeSlots.entering`."""
 
     @property
@@ -127,7 +123,7 @@ class StackReader:
                 run_py_spy(tool, os.getpid(), _PROBE_SECONDS)
                 return
             except ValueError as error:
-                if any(phrase in str(error).lower() for phrase in _NO_PERMISSION):
+                if any(phrase in str(error).lower() for phrase in NO_PERMISSION):
                     raise
                 logger.debug("py-spy did not read this process at try %d: %s", attempt + 1, error)
                 time.sleep(_PROBE_PAUSE)

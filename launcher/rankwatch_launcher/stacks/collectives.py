@@ -11,6 +11,7 @@ from typing import Any, Final
 from rankwatch.contract.messages import Collective, read
 from rankwatch.contract.text import decoded
 from rankwatch.liveness.control_plane_client import FLIGHT_RECORDER, query
+from rankwatch.profiling.process_groups import group_name
 
 MAX_GROUPS: Final = 64
 """Process groups reported per rank: those with the newest collectives."""
@@ -105,7 +106,7 @@ def _position(name: str, entries: list[dict[str, Any]], members: tuple[int, ...]
     completed = max(done, default=before)
     description = str(last["process_group"][1]) if len(last["process_group"]) > 1 else ""
     return Collective(
-        group=_group(name, description)[:MAX_TEXT],
+        group=group_name(name, description)[:MAX_TEXT],
         operation=_operation(last),
         enqueued=int(last["collective_seq_id"]),
         completed=completed if completed > 0 else -1,
@@ -143,16 +144,6 @@ def _are_sizes(tensors: Any) -> bool:
 
 def _operation(entry: dict[str, Any]) -> str:
     return str(entry["profiling_name"]).rpartition(":")[2][:MAX_TEXT]
-
-
-def _group(name: str, description: str) -> str:
-    """A name that is the same on all ranks of a group and unique to it.
-
-    The description alone is not unique: all rows of a device mesh share one.
-    """
-    if description in ("", "undefined") or description == name:
-        return name
-    return description if description == "default_pg" else f"{description} ({name})"
 
 
 def _ranks(listed: Any) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from rankwatch.contract.enums import WaitKind
 from rankwatch.contract.messages import Frame, RankStack, Usage, Wait
 from rankwatch_launcher import procfs
+from rankwatch_launcher.procfs import TICK
 from rankwatch_launcher.stacks.capture import run_all
 from rankwatch_launcher.stacks.waits import Found, PythonThread, wait_of
 from rankwatch_launcher.tcp import bytes_moved
@@ -37,8 +38,7 @@ NOT_READ: Final = Found(Wait(WaitKind.UNKNOWN))
 MAX_STACKS: Final = 64
 """Different stacks of a rank that are remembered."""
 
-_TICK: Final = float(os.sysconf("SC_CLK_TCK"))
-_UTIME, _STIME, _CUTIME, _CSTIME, _PPID = 11, 12, 13, 14, 1
+_CUTIME, _PPID = 13, 1
 """Positions in :func:`.procfs.stat_fields`."""
 
 
@@ -138,9 +138,9 @@ class UsageMeter:
         folder, pid, first = self._proc / str(watched.pid), watched.pid, not watched.history
         threads = self._threads(pid)
         ticks = {tid: spent - watched.threads.get(tid, 0) for tid, spent in threads.items()}
-        spent = {child: _ticks(self._stat(self._proc / str(child))) for child in children}
+        spent = {child: procfs.ticks(self._stat(self._proc / str(child))) for child in children}
         ended = sum(known for child, known in watched.children.items() if child not in spent)
-        reaped = _reaped(self._stat(folder))
+        reaped = procfs.ticks(self._stat(folder), _CUTIME)  # of children that have ended and were waited for
         in_children = sum(max(0, each - watched.children.get(child, 0)) for child, each in spent.items())
         in_children += max(0, reaped - watched.reaped - ended)
         delays = {pid: self._delay([folder])}
@@ -152,13 +152,13 @@ class UsageMeter:
         held = {str(inode) for each in (pid, *spent) for inode in procfs.sockets(each, self._proc)}
         sockets = {inode: passed[inode] for inode in held & passed.keys()}
         moved += sum(max(0, each - watched.sockets.get(inode, each)) for inode, each in sockets.items())
-        wakeups = self._wakeups(folder / "task" / str(pid))
+        wakeups = procfs.field(folder / "task" / str(pid) / "status", "voluntary_ctxt_switches") or 0
         before = watched.total
         watched.total = _Counters(
             now,
-            before.cpu + (0.0 if first else sum(max(0, each) for tid, each in ticks.items() if tid != pid) / _TICK),
-            before.main_cpu + (0.0 if first else max(0, ticks.get(pid, 0)) / _TICK),
-            before.child_cpu + (0.0 if first else in_children / _TICK),
+            before.cpu + (0.0 if first else sum(max(0, each) for tid, each in ticks.items() if tid != pid) / TICK),
+            before.main_cpu + (0.0 if first else max(0, ticks.get(pid, 0)) / TICK),
+            before.child_cpu + (0.0 if first else in_children / TICK),
             before.main_delay + (0.0 if first else waited[pid]),
             before.child_delay + (0.0 if first else sum(waited.values()) - waited[pid]),
             before.io_bytes + (0 if first else moved),
@@ -193,7 +193,7 @@ class UsageMeter:
         for task in procfs.tasks(pid, self._proc):
             text = procfs.text(task / "stat")
             if text and not text.partition("(")[2].startswith(NOT_WORK):
-                found[int(task.name)] = _ticks(procfs.stat_fields(text))
+                found[int(task.name)] = procfs.ticks(procfs.stat_fields(text))
         return found
 
     def _delay(self, tasks: Iterable[Path]) -> float:
@@ -203,9 +203,6 @@ class UsageMeter:
 
     def _bytes(self, folder: Path) -> int:
         return sum(value for name, value in _named(folder / "io") if name in ("rchar", "wchar"))
-
-    def _wakeups(self, folder: Path) -> int:
-        return sum(value for name, value in _named(folder / "status") if name == "voluntary_ctxt_switches")
 
     def _holds_gpu(self, pid: int) -> bool:
         return any(target.startswith(GPU_FILES) for target in procfs.open_files(pid, self._proc))
@@ -258,15 +255,6 @@ def _descendants(pid: int, parents: Mapping[int, int]) -> list[int]:
         found.append(child)
         left.extend(families.get(child, ()))
     return found
-
-
-def _ticks(fields: list[str]) -> int:
-    return int(fields[_UTIME]) + int(fields[_STIME]) if fields else 0
-
-
-def _reaped(fields: list[str]) -> int:
-    """Ticks of the children that have ended and were waited for."""
-    return int(fields[_CUTIME]) + int(fields[_CSTIME]) if fields else 0
 
 
 def _named(path: Path) -> list[tuple[str, int]]:

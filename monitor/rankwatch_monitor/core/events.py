@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from rankwatch.contract.enums import Action
 from rankwatch.contract.messages import DirectiveAck, Evidence, NodeObservation, NodeRegistration, ProcessEvent
 from rankwatch.contract.policy import Policy
+from rankwatch.contract.statistics import CollectiveWindow, KernelStatistics, OperationWindow, SectionWindow
 
 
 class SectionStatistics(NamedTuple):
@@ -21,55 +22,6 @@ class SectionStatistics(NamedTuple):
     sum: float
     min: float
     max: float
-
-
-class SectionWindow(NamedTuple):
-    """A section's runs within one window: how often, and seconds."""
-
-    calls: int
-    median: float
-    tail: float
-    """Mean of the slower half of the runs: half of them cannot hide behind the median."""
-    max: float
-    mean: float
-
-
-class KernelStatistics(NamedTuple):
-    """One kernel over one report: how often it was called, and seconds."""
-
-    calls: int
-    median: float
-    tail: float
-    mean: float
-    min: float
-    max: float
-    stddev: float
-
-
-class CollectiveWindow(NamedTuple):
-    """A rank's time in the collectives of one process group in one step, in seconds."""
-
-    calls: int
-    busy: float
-    """The union of them."""
-    exposed: float
-    """The part of it that no computation of this rank covers: waiting, and the transfer."""
-    shortest: float = 0.0
-    """Of one collective."""
-
-
-class OperationWindow(NamedTuple):
-    """A rank's collectives of one operation and process group in one step: seconds and bytes."""
-
-    calls: int
-    total: float
-    shortest: float = 0.0
-    """Of the shortest of the largest ones."""
-    bytes: int = 0
-    largest: int = 0
-    """Of the largest one; 0: unknown."""
-    bus: int = 0
-    """The same, times the factor of the bus bandwidth."""
 
 
 class WindowReport(NamedTuple):

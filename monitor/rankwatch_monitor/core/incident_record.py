@@ -69,15 +69,6 @@ class Standstill(NamedTuple):
         ranks = ", ".join(map(str, self.ranks[:16])) or "all"
         return f"ranks {ranks} in {self.section or 'no section'}, {self.where or self.wait}"
 
-    def is_at(self, other: Standstill) -> bool:
-        """Whether both are at the same place, whatever step that was in."""
-        return (self.ranks, self.section, self.where, self.wait) == (
-            other.ranks,
-            other.section,
-            other.where,
-            other.wait,
-        )
-
 
 class Withheld(StrEnum):
     """Why nothing is done about an incident, or nothing that the policy wants."""

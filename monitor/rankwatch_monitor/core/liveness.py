@@ -95,11 +95,6 @@ def message_received(job: Job, now: float) -> None:
         job.silence_baseline = now
 
 
-def may_compact(job: Job, state: JobState, now: float) -> bool:
-    """Whether a job is in a terminal state and nothing of it was received for minutes."""
-    return state in TERMINAL_STATES and now - job.last_heard > COMPACT_AFTER
-
-
 def usual_report_interval(job: Job) -> float:
     """Median report interval of the ranks, in seconds; 0 while none is known."""
     intervals_R = report_intervals(job.columns)

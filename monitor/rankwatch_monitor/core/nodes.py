@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from rankwatch.cli.formatting import listed
 from rankwatch.contract import ft_state
 from rankwatch.contract.enums import NodeRole
 from rankwatch.contract.messages import NodeObservation, NodeRegistration
@@ -149,10 +150,7 @@ def title(job: Job, name: str) -> str:
 
 def titles(job: Job, names: Sequence[str]) -> str:
     """``host-1``, ``host-1 and host-3``, ``host-1, host-3 and 7 more``."""
-    shown = [title(job, name) for name in names[:SHOWN]]
-    if len(names) > SHOWN:
-        return f"{', '.join(shown)} and {len(names) - SHOWN} more"
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return listed([*(title(job, name) for name in names[:SHOWN]), *names[SHOWN:]], SHOWN)
 
 
 def format_ranks(ranks: Iterable[int]) -> str:

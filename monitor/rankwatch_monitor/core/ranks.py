@@ -197,12 +197,6 @@ class RankColumns:
         self.process_R[rank] = UNKNOWN
         self.open_since_RS[rank], self.first_RS[rank] = np.nan, False
 
-    def section(self, name: str) -> int:
-        """The column of a section's name, added if it is new."""
-        if name not in self._column_of:
-            self.add_sections([name])
-        return self._column_of[name]
-
     def add_sections(self, names: Iterable[str]) -> None:
         """Add columns for new names, all at once, since each addition copies the arrays."""
         fresh = [name for name in dict.fromkeys(names) if name not in self._column_of]

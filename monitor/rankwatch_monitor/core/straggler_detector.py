@@ -571,7 +571,7 @@ def _conclude(job: Job, window: Window, slowness: Slowness, effects: list[Effect
     now = performance.finding
     # Stragglers are logged one by one when they begin and end, so a worker verdict is not.
     if now.verdict is not was.verdict and StragglerVerdict.WORKER not in (now.verdict, was.verdict):
-        effects.append(Slowed(None, _log_line(now, was)))
+        effects.append(Slowed(None, now.reason or f"The job is healthy again: no {was.verdict} slows it any more."))
 
 
 def _late_rank(job: Job, now: float) -> LateRank | None:
@@ -652,7 +652,3 @@ def _often_behind(signal_TR: Floats, slowdown: float) -> Ints:
     with np.errstate(invalid="ignore"):
         behind = np.flatnonzero(signal_TR[-1] > slowdown)
         return behind[column_medians(signal_TR[:, behind]) > slowdown]
-
-
-def _log_line(found: Finding, before: Finding) -> str:
-    return found.reason or f"The job is healthy again: no {before.verdict} slows it any more."

@@ -54,6 +54,7 @@ from rankwatch_monitor.core.ranks import EXITED, PROCESS_CODES, PROOFS
 from rankwatch_monitor.core.views.advice.playbook import advice
 from rankwatch_monitor.core.views.advice.record import Advice
 from rankwatch_monitor.core.views.advice.situation import situation
+from rankwatch_monitor.core.words import sentence
 from rankwatch_monitor.diagnose import words
 from rankwatch_monitor.diagnose.slow import Slowness, compare
 
@@ -281,7 +282,7 @@ class _Case:
             )
         if decision.proof in (Proof.MAY_END, Proof.DEBUGGED, Proof.UNINTERRUPTIBLE):
             shown = self._shown(decision)
-            return self._made_of(Verdict.UNKNOWN, words.shown(shown), decision, shown=shown)
+            return self._made_of(Verdict.UNKNOWN, sentence.shown(shown), decision, shown=shown)
         return self._made_of(Verdict.UNKNOWN, self._undecided(moving), decision)
 
     def _proven(self, decision: Decision) -> Judged:
@@ -291,7 +292,7 @@ class _Case:
         stopped = decision.ranks if decision.proof in (Proof.SUSPENDED, Proof.STOPPED) else ()
         text = words.hangs(named, blamed.why_none, shown)
         if decision.proof is Proof.SUSPENDED:
-            text, blamed = words.shown(shown), Blame(())
+            text, blamed = sentence.shown(shown), Blame(())
         judged = self._made_of(Verdict.TROUBLE, text, decision, blamed=blamed, shown=shown)
         return self._with_command(judged, stopped)
 
@@ -308,7 +309,9 @@ class _Case:
         named = ranks if whole and 2 * len(ranks) <= len(self.seen) else ()
         causes = proof.watched(shown, named, waits, self.stacks)
         culprits = [culprit_of(self.job.columns, rank, cause) for rank, cause in zip(named, causes, strict=True)]
-        return self._made_of(Verdict.UNKNOWN, words.shown(shown), decision, blamed=Blame(tuple(culprits)), shown=shown)
+        return self._made_of(
+            Verdict.UNKNOWN, sentence.shown(shown), decision, blamed=Blame(tuple(culprits)), shown=shown
+        )
 
     def _all_stand(self, decision: Decision) -> Judged:
         blamed = self._blame()
@@ -323,7 +326,7 @@ class _Case:
             text = words.all_stand(len(self.seen), places, self.unseen, self.seconds)
             return self._made_of(Verdict.UNKNOWN, text, decision, blamed=Blame(()))
         shown = self._shown(decision)
-        return self._made_of(Verdict.UNKNOWN, words.shown(shown), decision, blamed=Blame(()), shown=shown)
+        return self._made_of(Verdict.UNKNOWN, sentence.shown(shown), decision, blamed=Blame(()), shown=shown)
 
     def _places(self) -> list[words.Place]:
         """The calls in which ranks stand, that of most ranks first."""

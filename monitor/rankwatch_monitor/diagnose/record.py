@@ -30,5 +30,5 @@ def write(path: Path, judged: Sequence[Judged]) -> None:
             repository.save(schema.jobs, codec.job_row(each.job))
             if each.incident is not None:
                 repository.save(schema.incidents, codec.incident_row(each.incident))
-        if not repository.flush(FLUSH_SECONDS) or repository.errors:
+        if not repository.flush(FLUSH_SECONDS) or repository.writer.errors:
             raise ValueError(f"cannot write {path}: {repository.db_error or 'the database refused it'}")

@@ -45,11 +45,6 @@ def named_ranks(ranks: Sequence[int]) -> str:
     return f"rank{'' if len(ranks) == 1 else 's'} {as_ranges(ranks)}"
 
 
-def shown(seen: Shown) -> str:
-    """What the looks show, in the core's words."""
-    return sentence.shown(seen)
-
-
 def hangs(culprits: Named, why_none: Unnamed | None, seen: Shown | None) -> str:
     """A hang that is proven."""
     proof = "" if seen is None else f" {sentence.shown(seen)}"

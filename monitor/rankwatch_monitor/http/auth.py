@@ -187,28 +187,11 @@ class Bearer:
         return self.tokens.grant_for(given)
 
 
-def refusal(
-    tokens: TokenSource,
-    scope: Scope,
-    headers: Mapping[str, str],
-    query_token: str = "",
-    *,
-    sessions: SessionSource | None = None,
-    job_id: str | None = None,
-) -> tuple[int, str] | None:
-    """Why a request is not allowed, as HTTP status and sentence; None when it is.
+def refused(bearer: Bearer, scope: Scope, job_id: str | None = None) -> tuple[int, str] | None:
+    """Why a request that needs a scope is not allowed, as HTTP status and sentence; None when it is.
 
-    Args:
-        scope: that the request needs.
-        query_token: used where there is no bearer token.
-        sessions: looked up where there is no token at all.
-        job_id: that the request is about, if it is about one.
+    ``job_id``: of the job that it is about, if it is about one.
     """
-    return refused(Bearer(tokens, headers, query_token, sessions), scope, job_id)
-
-
-def refused(bearer: Bearer, scope: Scope, job_id: str | None) -> tuple[int, str] | None:
-    """As :func:`refusal`."""
     grant = bearer.grant()
     if grant is not None and not grant.allows(scope):
         return 403, f"this token does not allow {scope}; use one that does"

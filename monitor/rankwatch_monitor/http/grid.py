@@ -15,12 +15,11 @@ import numpy.typing as npt
 from fastapi import APIRouter
 
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.ranks import Floats
 from rankwatch_monitor.core.views import job_view, responses
 from rankwatch_monitor.core.views.node_view import DIMENSIONS
+from rankwatch_monitor.core.views.rankings import UNKNOWN, in_bytes
 from rankwatch_monitor.service.monitor import Monitor
 
-UNKNOWN: Final = 255
 OCTAVE: Final = 16
 """Steps of a byte per doubling of an age; 254 means 17 hours or more."""
 NO_COORDINATE: Final = 0xFFFF
@@ -65,7 +64,8 @@ def coordinates(job: Job) -> dict[responses.Dimension, str]:
 
 def _heartbeat_ages(job: Job, now: float) -> npt.NDArray[np.uint8]:
     """``16 log2(1 + age in seconds)``: fine resolution for short ages, and long ones still fit."""
-    return _bytes(OCTAVE * np.log2(1.0 + np.maximum(0.0, job_view.ages_as_of(job, now) - job.columns.last_heartbeat_R)))
+    age_R = job_view.ages_as_of(job, now) - job.columns.last_heartbeat_R
+    return in_bytes(OCTAVE * np.log2(1.0 + np.maximum(0.0, age_R)))
 
 
 def _temperatures(job: Job, now: float) -> npt.NDArray[np.uint8]:
@@ -75,13 +75,7 @@ def _temperatures(job: Job, now: float) -> npt.NDArray[np.uint8]:
     for rank, reading in job.performance.readings.items():
         if rank < len(celsius_R) and reading.temperature is not None:
             celsius_R[rank] = reading.temperature
-    return _bytes(celsius_R)
-
-
-def _bytes(value_R: Floats) -> npt.NDArray[np.uint8]:
-    known_R = np.isfinite(value_R)
-    whole_R = np.clip(np.round(np.where(known_R, value_R, 0.0)), 0, UNKNOWN - 1)
-    return np.where(known_R, whole_R, UNKNOWN).astype(np.uint8)
+    return in_bytes(celsius_R)
 
 
 _COLORINGS: Final[Mapping[Coloring, Callable[[Job, float], npt.NDArray[np.uint8]]]] = {

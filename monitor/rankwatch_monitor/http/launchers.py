@@ -277,7 +277,7 @@ def launcher_routes(
             apply.poll(job, known_node(job, node), monitor.clock.now())
             waits = monitor.runs.has_warning(job_id, node) or monitor.log_requests.asked(job_id, node)
             wait = 0.0 if waits else wait
-        ready = await monitor.directives_after(job_id, after, wait, node)
+        ready = await monitor.broker.wait_for(lambda: monitor.job(job_id), after, wait, node)
         still_granted(request)
         found: dict[str, Any] = {"directives": [asdict(directive) for directive in ready]}
         if node and (warnings := monitor.runs.take_warnings(job_id, node)):

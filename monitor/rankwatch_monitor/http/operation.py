@@ -32,12 +32,12 @@ def metrics_routes(routes: APIRouter, monitor: Monitor) -> None:
             monitor.counters.rejected,
             monitor.tick_seconds,
             monitor.tick_errors,
-            store.errors if store else 0,
+            store.writer.errors if store else 0,
             tick_age=max(0.0, monitor.clock.now() - monitor.last_tick),
             not_judged=len(monitor.failing),
-            store_waiting=store.waiting if store else 0,
-            store_lost=store.lost if store else 0,
-            store_fenced=store.fenced if store else 0,
+            store_waiting=store.writer.waiting if store else 0,
+            store_lost=store.writer.lost if store else 0,
+            store_fenced=store.writer.fenced if store else 0,
             publish_errors=publishing.failures() if publishing else {},
             published=publishing.samples() if publishing else (),
         )
@@ -79,6 +79,6 @@ def _not_ready(monitor: Monitor) -> str:
         return f"{len(monitor.failing)} jobs cannot be evaluated; see the monitor's log"
     if monitor.ownership is not None and monitor.ownership.leases.db_error:
         return "the shared database does not answer; jobs move to other monitors"
-    if (store := monitor.repository) is not None and (store.errors or store.db_error):
+    if (store := monitor.repository) is not None and (store.writer.errors or store.db_error):
         return f"{store.db_error or 'the database refuses rows'}; detection continues in memory"
     return ""

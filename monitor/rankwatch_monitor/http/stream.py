@@ -145,7 +145,7 @@ async def _changes(
     """
     last: dict[str, int] = {}  # hashes: the texts of thousands of streams are megabytes each
     clock_sent = -CLOCK_INTERVAL
-    while not monitor.ending:
+    while not monitor.broker.ending:
         await turn()
         try:
             events = snapshot()

@@ -37,7 +37,6 @@ class Answer(NamedTuple):
     """What failed, as the part of a sentence after the receiver's name; empty after a success."""
     retry_after: float | None = None
     """Seconds that the receiver asks to wait for."""
-    content: bytes = b""
 
     @property
     def taken(self) -> bool:
@@ -81,7 +80,7 @@ class Target:
         except (OSError, ValueError) as error:
             return Answer(None, f"cannot be reached ({_cause(error)})")
         asked = retry_after(answer.headers.get("retry-after"), time.time())
-        return Answer(answer.status, _problem_of(answer.status), asked, answer.body)
+        return Answer(answer.status, _problem_of(answer.status), asked)
 
 
 def _tls_context() -> ssl.SSLContext:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rankwatch.cli.formatting import gpu_time
+from rankwatch.cli.formatting import first_of, gpu_time
 from rankwatch.cli.parser import Parser
 from rankwatch.cli.terminal import Progress
 from rankwatch.contract.messages import Directive
@@ -262,8 +262,7 @@ def incident_lines(incidents: Sequence[Incident], first: float) -> list[str]:
         return ["  no incident"]
     lines = [f"  {'opened':>10}  {'latency':>8}  {'kind':22}  {'culprits':24}  outcome"]
     for incident in incidents:
-        named = ", ".join(f"{c.rank} ({c.kind})" for c in incident.culprits[:3]) or "none"
-        named += f" and {len(incident.culprits) - 3} more" if len(incident.culprits) > 3 else ""
+        named = first_of([f"{c.rank} ({c.kind})" for c in incident.culprits], 3) or "none"
         took = latency(incident)
         lines.append(
             f"  {incident.opened_at - first:8.1f} s  {'' if took is None else f'{took:6.1f} s':>8}  {incident.kind:22}"

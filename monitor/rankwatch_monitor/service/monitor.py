@@ -28,7 +28,7 @@ from rankwatch_monitor.core.incident import settings_push
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.incident_record import Incident, settle
 from rankwatch_monitor.core.job import Job
-from rankwatch_monitor.core.liveness import TERMINAL_STATES, may_compact
+from rankwatch_monitor.core.liveness import COMPACT_AFTER, TERMINAL_STATES
 from rankwatch_monitor.core.ranks import failed_ranks
 from rankwatch_monitor.core.straggler.scores import KernelScoreRequest, kernel_scores
 from rankwatch_monitor.core.views import verdict
@@ -477,19 +477,6 @@ class Monitor:
 
     # Output -----------------------------------------------------------------------------------------------------------
 
-    async def directives_after(self, job_id: str, after: int, wait: float, node: str = "") -> list[Directive]:
-        """Directives issued after number ``after``; waits up to ``wait`` seconds for one, and raises as :meth:`job`."""
-        return await self.broker.wait_for(lambda: self.job(job_id), after, wait, node)
-
-    @property
-    def ending(self) -> bool:
-        """Long polls and streams must end: the monitor shuts down."""
-        return self.broker.ending
-
-    def end_long_polls(self) -> None:
-        """Answer all long polls, at shutdown."""
-        self.broker.end_long_polls()
-
     def incident(self, job_id: str, incident_id: str) -> Incident | None:
         """One incident of a job, with its stacks; None when there is no such incident."""
         return next((i for i in self.job(job_id).incidents if i.id == incident_id), None)
@@ -608,7 +595,7 @@ class Monitor:
             self.persistence.save_transition(job, state, reason, now)
         self.persistence.save_if_due(job, now)
         trend.sample(job, state, now)
-        if may_compact(job, state, now):
+        if state in TERMINAL_STATES and now - job.last_heard > COMPACT_AFTER:
             job.performance.compact()
             job.trends.compact()
         settle(job.incidents, now)

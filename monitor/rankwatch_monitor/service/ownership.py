@@ -71,7 +71,7 @@ class Ownership:
         self._adopted: dict[str, float] = {}
         """The jobs of this monitor, and when each was acquired or last contacted, on the event loop's clock. Contact is
         also a report that was refused under load, or whose sender did not wait for the response."""
-        repository.fence = leases
+        repository.writer.fence = leases
         leases.on_results, leases.on_lost = self._requested, self._lost
         leases.on_contended, leases.on_renewed = self._contended, self._read_newest
         leases.start()
@@ -171,7 +171,7 @@ class Ownership:
 
     def _lost(self, job_id: str, holder: Holder | None) -> None:
         log.warning("job %s: lease lost to %s; this monitor drops the job", job_id, holder or "another monitor")
-        self._repository.forget(job_id)
+        self._repository.writer.forget(job_id)
         self._on_loop(lambda: self._drop(job_id))
 
     def _contended(self, job_id: str, by: str, first: bool) -> None:

@@ -158,7 +158,7 @@ class Persistence:
         if self.repository is None or self.retention is None or now - self._expired_at < EXPIRE_INTERVAL:
             return []
         self._expired_at, limit = now, now - self.retention
-        self.repository.retain(limit, [job.id for job in jobs if job.last_heard >= limit])
+        self.repository.writer.retain(limit, [job.id for job in jobs if job.last_heard >= limit])
         return [job.id for job in jobs if job.last_heard < limit]
 
     def straggler_changed(self, job: Job) -> None:

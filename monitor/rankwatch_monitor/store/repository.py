@@ -32,7 +32,7 @@ from rankwatch_monitor.store import codec, performance_codec, schema
 from rankwatch_monitor.store.db_errors import CONFIGURATION_ERRORS, DbError, Kind, classify, database_name
 from rankwatch_monitor.store.engine import database_now, file_of, open_engine
 from rankwatch_monitor.store.session import DamagedError, WriteSession
-from rankwatch_monitor.store.writer import Companion, Fence, RowWrite, Writer
+from rankwatch_monitor.store.writer import Companion, RowWrite, Writer
 
 log = logging.getLogger("rankwatch.store")
 
@@ -95,56 +95,27 @@ class Repository:
         self._unloaded: set[str] = set()
         """Stored jobs that are not in memory."""
         self._recalled: list[tuple[str, Job | None]] = []
-        self._writer = Writer(session)
+        self.writer = Writer(session)
         if error is not None:
-            self._writer.db_error, self._writer.damaged = error, error.kind is Kind.DAMAGED
-        self._writer.on_open, self._writer.on_recall = self._load_pending_jobs, self._load_recalled
-        self._writer.start()
+            self.writer.db_error, self.writer.damaged = error, error.kind is Kind.DAMAGED
+        self.writer.on_open, self.writer.on_recall = self._load_pending_jobs, self._load_recalled
+        self.writer.start()
 
     # Health -----------------------------------------------------------------------------------------------------------
 
     @property
-    def errors(self) -> int:
-        """Rows that the database has refused since it last worked."""
-        return self._writer.errors
-
-    @property
-    def lost(self) -> int:
-        """Rows dropped since the start."""
-        return self._writer.lost
-
-    @property
-    def fenced(self) -> int:
-        """Rows not written since the start because another monitor owned their job."""
-        return self._writer.fenced
-
-    @property
-    def waiting(self) -> int:
-        """Rows that are not committed yet."""
-        return self._writer.waiting
-
-    @property
-    def fence(self) -> Fence | None:
-        """Which jobs this monitor owns in a shared database: rows of others are not written."""
-        return self._writer.fence
-
-    @fence.setter
-    def fence(self, fence: Fence | None) -> None:
-        self._writer.fence = fence
-
-    @property
     def db_error(self) -> str:
         """What is wrong with the database and how to fix it; empty when it works."""
-        if (error := self._writer.db_error) is not None:
+        if (error := self.writer.db_error) is not None:
             return str(error)
-        if seconds := self._writer.stuck_for:
+        if seconds := self.writer.stuck_for:
             return f"the database {database_name(self.engine.url)} has not answered for {seconds:.0f} s"
         return ""
 
     @property
     def load_pending(self) -> bool:
         """The stored jobs are not known yet: the database was unreachable at the start, or could not be read."""
-        return self._writer.load_pending and not self.shared
+        return self.writer.load_pending and not self.shared
 
     # Reading ----------------------------------------------------------------------------------------------------------
 
@@ -155,7 +126,7 @@ class Repository:
         version, for example) is skipped and logged. ``now`` is unix seconds.
         """
         self._room = limit, ranks
-        if self._writer.db_error is not None:
+        if self.writer.db_error is not None:
             return []  # logged already; and a damaged file is not touched
         try:
             with self.engine.connect() as connection:
@@ -167,7 +138,7 @@ class Repository:
         if error is not None:
             classified = classify(error, self.engine.url)
             log.error("not all stored jobs can be read (%s); the monitor continues in memory", classified)
-            self._writer.report_read_error(classified)
+            self.writer.report_read_error(classified)
         return jobs
 
     def take_pending(self) -> list[Job] | None:
@@ -178,7 +149,7 @@ class Repository:
 
     def confirm_loaded(self) -> None:
         """The pending jobs were merged: rows may be written over them from now on."""
-        self._writer.confirm_loaded()
+        self.writer.confirm_loaded()
 
     def evicted(self, job_id: str) -> None:
         """Note that a stored job leaves memory."""
@@ -192,7 +163,7 @@ class Repository:
         if self.shared or job_id not in self._unloaded:
             return False
         self._unloaded.discard(job_id)
-        self._writer.recall(job_id)
+        self.writer.recall(job_id)
         return True
 
     def take_recalled(self) -> list[tuple[str, Job | None]]:
@@ -248,34 +219,23 @@ class Repository:
         Args:
             values: its columns.
             on_commit: called once it was committed, on any thread. While the database is unavailable it is called
-                without a commit, unless a :attr:`fence` is set.
+                without a commit, unless the writer has a ``fence``.
             deferred: computes further columns on the writer's thread, for bodies that take long to encode.
         """
         companions = self.companions(table, values) if self.companions is not None else ()
-        self._writer.put(RowWrite(table, values, on_commit, deferred, companions))
+        self.writer.put(RowWrite(table, values, on_commit, deferred, companions))
 
     def remove(self, table: Table, key: Mapping[str, Any]) -> None:
         """Queue the deletion of the row with this primary key; a missing row is no error."""
-        self._writer.put(RowWrite(table, key, delete=True))
-
-    def forget(self, job_id: str) -> None:
-        """Drop the queued rows of a job: another monitor has owned it since."""
-        self._writer.forget(job_id)
-
-    def retain(self, older_than: float, in_memory: Collection[str] = ()) -> None:
-        """Start to delete all jobs without telemetry since ``older_than`` (unix seconds), on the writer's thread.
-
-        Jobs ``in_memory`` are kept, and so are jobs under a lease.
-        """
-        self._writer.retain(older_than, in_memory)
+        self.writer.put(RowWrite(table, key, delete=True))
 
     def flush(self, timeout: float = 10.0) -> bool:
         """Wait until everything queued so far was committed or refused."""
-        return self._writer.flush(timeout)
+        return self.writer.flush(timeout)
 
     def close(self) -> None:
         """Write the queue, as far as the database accepts it, and close the database."""
-        self._writer.close(CLOSE_TIMEOUT)
+        self.writer.close(CLOSE_TIMEOUT)
         self.engine.dispose()
 
     # Opening ----------------------------------------------------------------------------------------------------------
@@ -313,7 +273,7 @@ class Repository:
             SQLAlchemyError: the query failed.
         """
         if self.shared:  # jobs are loaded one by one, as their leases are acquired
-            self._writer.confirm_loaded()
+            self.writer.confirm_loaded()
             return
         with self.engine.connect() as connection:
             jobs, error = _read_jobs(connection, time.time(), *self._room)

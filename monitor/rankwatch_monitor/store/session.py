@@ -7,7 +7,6 @@ next connection must acquire it again before it writes. Opening also upgrades th
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +17,6 @@ from sqlalchemy import Connection, Engine, text
 from rankwatch_monitor.store.engine import WRITES, file_of
 from rankwatch_monitor.store.locks import FileLock, HeldError, acquire_session_lock
 from rankwatch_monitor.store.upgrade import upgrade
-
-log = logging.getLogger("rankwatch.store")
 
 CHECK_LIMIT: Final = 64 << 20
 """Bytes up to which a SQLite file is checked for damage at the start, which takes a tenth of a second."""

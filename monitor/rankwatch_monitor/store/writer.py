@@ -20,13 +20,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sqlalchemy import Connection, Table, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 from rankwatch_monitor.store import schema
 from rankwatch_monitor.store.db_errors import DbError, Kind, classify, is_row_error
+from rankwatch_monitor.store.leases import Leases
 from rankwatch_monitor.store.locks import HeldError
 from rankwatch_monitor.store.retention import RetentionTask
 from rankwatch_monitor.store.session import DamagedError, WriteSession
@@ -48,13 +49,6 @@ Companion = tuple[Table, Mapping[str, Any], Callable[[], None]]
 """A table, a row for it, and the callback for its commit."""
 Key = tuple[object, ...]
 _numbers = itertools.count()
-
-
-class Fence(Protocol):
-    """Prevents writes of jobs that another monitor owns (:class:`.leases.Leases`)."""
-
-    def owned(self, connection: Connection, job_ids: Collection[str]) -> set[str]:
-        """Those of these jobs that this monitor owns; they stay locked until the transaction ends."""
 
 
 # Rows -----------------------------------------------------------------------------------------------------------------
@@ -193,7 +187,8 @@ class Writer:
         self.fenced = 0
         """Rows not written since another monitor owns their job."""
         self.db_error: DbError | None = None
-        self.fence: Fence | None = None
+        self.fence: Leases | None = None
+        """Which jobs this monitor owns in a shared database: rows of others are not written."""
         self.load_pending = not session.is_open
         """The stored jobs are not loaded yet, so nothing is written over them."""
         self.damaged = False
@@ -273,8 +268,11 @@ class Writer:
             self._forgotten.add(job_id)
             self._changed.notify()
 
-    def retain(self, older_than: float, in_memory: Collection[str]) -> None:
-        """Start to delete expired jobs in small transactions."""
+    def retain(self, older_than: float, in_memory: Collection[str] = ()) -> None:
+        """Start to delete all jobs without telemetry since ``older_than`` (unix seconds), in small transactions.
+
+        Jobs ``in_memory`` are kept, and so are jobs under a lease.
+        """
         with self._changed:
             self._retention = RetentionTask(older_than, frozenset(in_memory))
             self._changed.notify()

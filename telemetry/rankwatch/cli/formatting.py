@@ -32,9 +32,20 @@ def ranks(members: Iterable[int], shown: int = 12) -> str:
             runs[-1] = (runs[-1][0], rank)
         else:
             runs.append((rank, rank))
-    parts = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
-    more = f" and {len(parts) - shown} more" if len(parts) > shown else ""
-    return ", ".join(parts[:shown]) + more
+    return first_of([str(a) if a == b else f"{a}-{b}" for a, b in runs], shown)
+
+
+def first_of(words: Sequence[str], shown: int) -> str:
+    """``a, b``, ``a, b, c and 7 more``."""
+    more = f" and {len(words) - shown} more" if len(words) > shown else ""
+    return ", ".join(words[:shown]) + more
+
+
+def listed(words: Sequence[str], shown: int | None = None) -> str:
+    """``a``, ``a and b``, ``a, b and c``; of more than ``shown``: ``a, b, c and 7 more``; empty: there are none."""
+    if shown is not None and len(words) > shown:
+        return first_of(words, shown)
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def when(at: float) -> str:

@@ -13,7 +13,7 @@ import sys
 import textwrap
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, TextIO, TypeVar
 
@@ -243,13 +243,6 @@ class Progress:
         if self._on_screen:
             self._write("\r\x1b[K")
             self._on_screen = False
-
-    def over(self, items: Iterable[T], unit: str) -> Iterator[T]:
-        """Yield the items and show how many have been consumed."""
-        for number, item in enumerate(items, 1):
-            yield item
-            if not number & 0xFF:  # reads the clock once in 256 items
-                self.at(number, f"{number:,} {unit}")
 
     def _write(self, text: str) -> None:
         try:

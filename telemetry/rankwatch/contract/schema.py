@@ -28,10 +28,6 @@ class WrongValueError(ValueError):
     """A value is not valid, and the text states why in words of its own."""
 
 
-def _same(text: str) -> Any:
-    return text
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What values a setting has."""
@@ -40,7 +36,7 @@ class Kind:
     """What is valid; follows "must be"."""
     take: Callable[[Any], Any]
     """Return the value for one of JSON; raises ValueError, TypeError or OverflowError."""
-    parse: Callable[[str], Any] = _same
+    parse: Callable[[str], Any] = str
     """Return what :attr:`take` is given for a text."""
     metavar: str = "TEXT"
     unit: str = ""
@@ -99,10 +95,6 @@ def _bool_or_text(text: str) -> Any:
         return text
 
 
-def _text(value: Any) -> str:
-    return str(value)
-
-
 def _url(value: Any) -> str:
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -118,14 +110,14 @@ def _pairs(value: Any) -> dict[str, str]:
 
 
 SWITCH: Final = Kind("true or false", _switch, _bool_or_text)
-TEXT: Final = Kind("text", _text)
+TEXT: Final = Kind("text", str)
 URL: Final = Kind("an http:// or https:// address", _url, metavar="URL")
 PAIRS: Final = Kind("written NAME=VALUE,NAME=VALUE", _pairs, secret=True)
 
 
 def text(metavar: str) -> Kind:
     """Any text."""
-    return Kind("text", _text, metavar=metavar)
+    return Kind("text", str, metavar=metavar)
 
 
 def whole(low: int, high: int, metavar: str = "N") -> Kind:

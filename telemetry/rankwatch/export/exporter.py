@@ -11,11 +11,14 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from rankwatch.contract.schema import timeout
 from rankwatch.recording.recorder import Recorder
 from rankwatch.recording.shared_slots import REPORT_DUE
+
+if TYPE_CHECKING:
+    from rankwatch.export.pipeline import ExportPipeline
 
 DROP_EXPORT_ERROR: Final = "export_error"
 SHORTEST_INTERVAL: Final = 0.05
@@ -35,27 +38,12 @@ def backoff(retry_after: float, retries: int) -> float:
     return retry_after * 2.0 ** min(retries - 1, 16) * random.uniform(1, 1 + RETRY_SPREAD)
 
 
-class Pipeline(Protocol):
-    """What the thread drives: :class:`rankwatch.export.pipeline.ExportPipeline`."""
-
-    def report(self) -> bool:
-        """Make a report and send it; return whether it was delivered."""
-
-    @property
-    def retry_after(self) -> float:
-        """Seconds after which the receiver asked for what it did not take; 0: it did not ask."""
-
-    def resend(self) -> bool:
-        """Send what was not delivered, without a new report; return whether it was delivered."""
-
-    def close(self) -> None:
-        """Close the connections."""
-
-
 class Exporter:
     """Runs the pipeline. ``make`` builds it on the thread, since that imports OpenTelemetry."""
 
-    def __init__(self, make: Callable[[], Pipeline], recorder: Recorder, interval: float, spread: float = 0.0) -> None:
+    def __init__(
+        self, make: Callable[[], ExportPipeline], recorder: Recorder, interval: float, spread: float = 0.0
+    ) -> None:
         """Woken ranks report within ``spread`` seconds, since many may be woken at the same time."""
         self._make = make
         self._recorder = recorder

@@ -71,9 +71,8 @@ class OtlpClient:
         self._compress = _COMPRESS.get(settings.otlp_compression)
         encoding = {"content-encoding": settings.otlp_compression} if self._compress else {}
         self._headers = {**_HEADERS, **encoding, **settings.headers}
-        self._connection = HttpConnection(
-            url, tls=_tls_files(settings).context, proxies=False, connect_timeout=settings.otlp_timeout
-        )
+        tls = TlsFiles(settings.otlp_certificate, settings.otlp_client_certificate, settings.otlp_client_key)
+        self._connection = HttpConnection(url, tls=tls.context, proxies=False, connect_timeout=settings.otlp_timeout)
         # One rank of a node logs for all of them, or an absent monitor would be logged by every rank.
         self._level = logging.WARNING if settings.local_rank == 0 else logging.DEBUG
         self._status = SendStatus.DELIVERED
@@ -166,7 +165,3 @@ def interpret(status: int, reason: str, headers: Mapping[str, str], body: bytes 
     if 300 <= status < 400:
         text += f"; redirected to {headers.get('location', 'another address')}"
     return SendResult(SendStatus.REJECTED, text)
-
-
-def _tls_files(settings: Settings) -> TlsFiles:
-    return TlsFiles(settings.otlp_certificate, settings.otlp_client_certificate, settings.otlp_client_key)

@@ -38,11 +38,6 @@ class Watchdog:
         finally:
             os.close(fd)
 
-    @property
-    def pid(self) -> int:
-        """Of the watchdog process."""
-        return self._process.pid
-
     def set_timeout(self, seconds: float | None) -> None:
         """Move the deadline to ``seconds`` from now; None removes it."""
         self._words[watchdog_process.DEADLINE] = 0 if seconds is None else time.monotonic_ns() + int(seconds * 1e9)

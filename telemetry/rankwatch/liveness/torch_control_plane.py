@@ -67,7 +67,8 @@ class ControlPlane:
                 if self._stopped.wait(CHECK_INTERVAL):
                     return
         except Exception as error:  # noqa: BLE001 - thread boundary: torch's private names may change
-            _log.info("the launcher cannot ask torch how far its collectives have come: %s", _first_line(error))
+            first = (str(error).strip().splitlines() or [repr(error)])[0][:200]
+            _log.info("the launcher cannot ask torch how far its collectives have come: %s", first)
             self._failed("control_plane_error")
 
 
@@ -146,7 +147,3 @@ def _without_warnings() -> Iterator[None]:
     finally:
         if level is not None:
             level.value = before
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [repr(error)])[0][:200]

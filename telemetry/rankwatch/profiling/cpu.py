@@ -40,12 +40,6 @@ class CpuClock:
         before, self._last = self._last, now
         return (now.used - before.used) * 1e-9 / steps, (now.waited - before.waited) * 1e-9 / steps
 
-    def close(self) -> None:
-        """Close the file; from then on every reading is ``None``."""
-        file, self._file = self._file, None
-        if file is not None:
-            os.close(file)
-
     def _read(self) -> _Counts | None:
         if self._file is None:
             return None

@@ -231,7 +231,7 @@ def _p2p(name: str) -> str:
 
 
 def group_name(name: str, description: str) -> str:
-    """A group's name as the launcher shows it; the rows of a device mesh share one description."""
+    """A name that is the same on all ranks of a group and unique to it: rows of a device mesh share a description."""
     if description in ("", "undefined") or description == name:
         return name
     return description if description == DEFAULT_GROUP else f"{description} ({name})"

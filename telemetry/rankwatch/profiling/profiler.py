@@ -19,11 +19,11 @@ from rankwatch.contract import semconv
 from rankwatch.contract.enums import Part
 from rankwatch.contract.intervals import window_seconds, window_spread
 from rankwatch.contract.semconv import Metric
+from rankwatch.contract.statistics import CollectiveWindow, KernelStatistics, OperationWindow
 from rankwatch.profiling.cpu import CpuClock
 from rankwatch.profiling.nvml import Devices
 from rankwatch.profiling.plan import of_settings, with_pushed
 from rankwatch.profiling.sampler import ProfiledStep, Recording, SamplingController, StepPace
-from rankwatch.profiling.statistics import CollectiveStatistics, KernelStatistics, OperationStatistics
 from rankwatch.recording.recorder import Recorder, SectionRun
 from rankwatch.recording.section_statistics import WARM_UP_STEPS, StepWindows, Window
 from rankwatch.recording.shared_slots import FIRST_ITERATION, ITERATION
@@ -62,8 +62,8 @@ class Speed:
 
     window: Window | None = None
     parts: Mapping[Part, float] = field(default_factory=dict)
-    collectives: Mapping[str, CollectiveStatistics] = field(default_factory=dict)
-    operations: Mapping[str, OperationStatistics] = field(default_factory=dict)
+    collectives: Mapping[str, CollectiveWindow] = field(default_factory=dict)
+    operations: Mapping[str, OperationWindow] = field(default_factory=dict)
     cpu: tuple[float, float] | None = None
     """Seconds used and waited for each step of the window."""
     kernels: Mapping[str, KernelStatistics] = field(default_factory=dict)

@@ -29,7 +29,6 @@ The cost is kept below ``COST_LIMIT`` of the time by sampling only every 2nd, 4t
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -40,12 +39,13 @@ from typing import Any, Final, NamedTuple
 
 from rankwatch.contract.enums import KernelSource
 from rankwatch.contract.semconv import DATA_SECTIONS
+from rankwatch.contract.statistics import KernelStatistics
 from rankwatch.profiling.cupti import CuptiSource
 from rankwatch.profiling.kineto import KinetoSource
 from rankwatch.profiling.plan import ProfilingPlan
 from rankwatch.profiling.process_groups import with_groups
 from rankwatch.profiling.source import MAX_EVENTS, NO_SOURCE, Interval, Sample, Source, SourceBusy, SourceUnavailable
-from rankwatch.profiling.statistics import KernelStatistics, KernelTable, StepParts, step_parts
+from rankwatch.profiling.statistics import KernelTable, StepParts, step_parts
 from rankwatch.profiling.trace import Notify, TraceRequests
 from rankwatch.recording.recorder import NEVER, Recorder, SectionRun
 from rankwatch.settings import Settings
@@ -101,11 +101,6 @@ class Sampler:
         self.failure = ""
         """Why the source was closed; empty: it was not."""
         recorder.at_boundary = self.at_boundary
-
-    @property
-    def plan(self) -> SamplePlan | None:
-        """The current plan."""
-        return self._plan
 
     def set(self, plan: SamplePlan | None) -> None:
         """Sample by ``plan`` from the next step on; None: stop. On the exporter thread; idempotent."""
@@ -284,8 +279,6 @@ LONGEST_SAMPLE: Final = (5.0, 4.0)
 
 DROP_EVENTS: Final = "kernel_events"
 DROP_KERNELS: Final = "kernels"
-
-_log = logging.getLogger("rankwatch")
 
 
 class ProfiledStep(NamedTuple):

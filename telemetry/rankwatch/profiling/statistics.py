@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from rankwatch.contract.collectives import bus_factor, series
 from rankwatch.contract.enums import Part
+from rankwatch.contract.statistics import CollectiveWindow, KernelStatistics, OperationWindow
 from rankwatch.profiling.source import Interval, Kernel, Trace, Transfer
 from rankwatch.recording.section_statistics import median, tail
 
@@ -36,58 +37,16 @@ MAX_WAITS: Final = 32
 """Intervals of exposed communication kept of one step, the longest ones."""
 
 
-class CollectiveStatistics(NamedTuple):
-    """A rank's time in the collectives of one process group in one step, in seconds."""
-
-    calls: int
-    busy: float
-    """Length of the union of their intervals."""
-    exposed: float
-    """The part of it that no compute overlaps."""
-    shortest: float
-    """The shortest of those that began and ended within the step."""
-
-
-class OperationStatistics(NamedTuple):
-    """A rank's collectives of one operation in one process group and step."""
-
-    calls: int
-    total: float
-    """Seconds, with the wait for members that came later."""
-    shortest: float
-    """Seconds of the shortest of the largest ones."""
-    bytes: int
-    """All sizes together; 0: unknown, or none."""
-    largest: int
-    """Bytes of the largest one: over ``shortest`` it is the algorithm bandwidth of a call in which none waited."""
-    bus: int
-    """The same times the factor of the bus bandwidth."""
-
-
-class KernelStatistics(NamedTuple):
-    """One kernel over one report interval, in seconds."""
-
-    calls: int
-    min: float
-    median: float
-    tail: float
-    """Mean of the slower half."""
-    max: float
-    mean: float
-    stddev: float
-    """Population standard deviation."""
-
-
 class StepParts(NamedTuple):
     """One sampled step."""
 
     parts: Mapping[Part, float]
     """Its seconds by part."""
-    collectives: Mapping[str, CollectiveStatistics]
+    collectives: Mapping[str, CollectiveWindow]
     """By process group."""
     waits: Sequence[Interval]
     """Its exposed communication, in order; nanoseconds. Those of a device are moved back by its lag behind the host."""
-    operations: Mapping[str, OperationStatistics]
+    operations: Mapping[str, OperationWindow]
     """By operation and process group (:func:`rankwatch.contract.collectives.series`)."""
 
 
@@ -122,7 +81,7 @@ def step_parts(trace: Trace, step: Interval, data: Iterable[Interval] = ()) -> S
     return StepParts(parts, _by_group(trace, step, compute), waits, by_operation(trace.transfers))
 
 
-def by_operation(transfers: Iterable[Transfer]) -> dict[str, OperationStatistics]:
+def by_operation(transfers: Iterable[Transfer]) -> dict[str, OperationWindow]:
     """The figures of each operation in each group, of the :data:`MAX_OPERATIONS` that took longest."""
     found: dict[tuple[str, str], list[Transfer]] = {}
     for each in transfers:
@@ -131,11 +90,11 @@ def by_operation(transfers: Iterable[Transfer]) -> dict[str, OperationStatistics
     return {series(*key): _operation(found[key]) for key in longest}
 
 
-def _operation(transfers: Sequence[Transfer]) -> OperationStatistics:
+def _operation(transfers: Sequence[Transfer]) -> OperationWindow:
     largest = max(each.size for each in transfers)
     fastest = min((each for each in transfers if each.size == largest), key=lambda each: each.took_ns)
     factor = bus_factor(fastest.operation, fastest.ranks)
-    return OperationStatistics(
+    return OperationWindow(
         len(transfers),
         sum(each.took_ns for each in transfers) / 1e9,
         fastest.took_ns / 1e9,
@@ -145,7 +104,7 @@ def _operation(transfers: Sequence[Transfer]) -> OperationStatistics:
     )
 
 
-def _by_group(trace: Trace, step: Interval, compute: Sequence[Interval]) -> dict[str, CollectiveStatistics]:
+def _by_group(trace: Trace, step: Interval, compute: Sequence[Interval]) -> dict[str, CollectiveWindow]:
     groups: dict[str, list[Interval]] = {}
     for collective in trace.collectives:
         if collective.start_ns < step[1] and collective.end_ns > step[0]:
@@ -156,7 +115,7 @@ def _by_group(trace: Trace, step: Interval, compute: Sequence[Interval]) -> dict
         whole = [end - start for start, end in intervals if step[0] <= start and end <= step[1]]
         shortest = min(whole, default=length(busy))
         exposed = length(minus(busy, compute))
-        found[group] = CollectiveStatistics(len(intervals), length(busy) / 1e9, exposed / 1e9, shortest / 1e9)
+        found[group] = CollectiveWindow(len(intervals), length(busy) / 1e9, exposed / 1e9, shortest / 1e9)
     longest = sorted(found, key=lambda group: -found[group].busy)[:MAX_GROUPS]
     return {group: found[group] for group in longest}
 
@@ -225,11 +184,11 @@ class _Calls:
         variance = max(0, self.calls * self.squares - self.sum * self.sum) / self.calls**2
         return KernelStatistics(
             self.calls,
-            self.min / 1e9,
             median(ordered) / 1e9,
             tail(ordered) / 1e9,
-            self.max / 1e9,
             mean / 1e9,
+            self.min / 1e9,
+            self.max / 1e9,
             variance**0.5 / 1e9,
         )
 

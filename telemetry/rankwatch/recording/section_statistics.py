@@ -35,10 +35,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from rankwatch.contract.intervals import window_seconds
 from rankwatch.contract.semconv import STEP_SECTION
+from rankwatch.contract.statistics import SectionWindow
 from rankwatch.recording.recorder import SectionRun
 
 REPEAT_SECONDS: Final = 60.0
@@ -173,17 +174,6 @@ class Stretches:
         return max(longest, until - start)
 
 
-class SectionStatistics(NamedTuple):
-    """A section's runs within one window, in seconds."""
-
-    calls: int
-    median: float
-    tail: float
-    """Mean of the slower half, the middle run included when their number is odd."""
-    max: float
-    mean: float
-
-
 class SectionDurations:
     """Durations of one section within one window."""
 
@@ -201,10 +191,10 @@ class SectionDurations:
         if len(self.kept) < MAX_RUNS:
             self.kept.append(duration_ns)
 
-    def statistics(self) -> SectionStatistics:
+    def statistics(self) -> SectionWindow:
         """Return the statistics of all runs so far; there must be at least one."""
         ordered = sorted(self.kept)
-        return SectionStatistics(
+        return SectionWindow(
             self.calls, median(ordered) / 1e9, tail(ordered) / 1e9, self.max / 1e9, self.sum / self.calls / 1e9
         )
 
@@ -216,7 +206,7 @@ class Window:
     iteration: int | None
     """The step that closed it; None: the process counts no steps."""
     steps: int
-    sections: Mapping[str, SectionStatistics] = field(default_factory=dict)
+    sections: Mapping[str, SectionWindow] = field(default_factory=dict)
     runs_not_kept: int = 0
     """Runs that are in count, maximum and mean only (:data:`MAX_RUNS`)."""
 

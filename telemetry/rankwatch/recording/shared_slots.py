@@ -232,9 +232,6 @@ class Reading:
     pid: int
     phase: int
     rank: int
-    local_rank: int
-    world_size: int
-    attempt: int
     pulse_age: float
     beats: int
     heartbeat_age: float | None
@@ -311,9 +308,6 @@ def read(slots: Slots, now_ns: int | None = None) -> Reading | None:
         pid=words[PID],
         phase=words[PHASE],
         rank=words[RANK],
-        local_rank=words[LOCAL_RANK],
-        world_size=words[WORLD_SIZE],
-        attempt=words[ATTEMPT],
         pulse_age=_age(now, words[LIVENESS_TICK]),
         beats=words[BEATS],
         heartbeat_age=_age(now, words[LAST_BEAT]) if words[LAST_BEAT] else None,

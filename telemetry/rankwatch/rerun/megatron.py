@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from types import ModuleType
 from typing import Any, Final
@@ -11,7 +10,6 @@ from rankwatch.rerun.state_machine import RerunStateMachine
 
 MODULE: Final = "megatron.core.rerun_state_machine"
 
-_log = logging.getLogger("rankwatch")
 _machine: RerunStateMachine | None = None
 
 

@@ -155,8 +155,6 @@ STEP_ENDS: Final[Mapping[RerunState, StepEnd]] = {
     _S.RERUNNING_AGAIN_FROM_CHECKPOINT: StepEnd(code=EXIT_CODE_RESUME_TO_DISAMBIGUATE),
 }
 
-RERUNS: Final = frozenset({_S.RERUNNING_IN_PLACE, _S.RERUNNING_FROM_CHECKPOINT})
-"""States in which a step is run again."""
 PENDING: Final = frozenset({_S.WILL_RERUN_FROM_CHECKPOINT, _S.RERUNNING_AGAIN_FROM_CHECKPOINT})
 """States that are saved in the checkpoint: a step is to be re-run after a resume."""
 
@@ -175,7 +173,7 @@ def judge(state: RerunState, *, differs: bool, same_device: bool, fatal: bool) -
     """Return the verdict of a rank whose re-run reached the rejected call.
 
     Args:
-        state: one of those in ``RERUNS``.
+        state: one in which a step is run again.
         differs: whether the result differs from the first one by more than the tolerance.
         same_device: whether the device is the one that computed the first result.
         fatal: whether the rejected result is to end the job.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 from collections.abc import Iterator
@@ -60,7 +61,8 @@ class Scene:
 def scene() -> Iterator[Scene]:
     made = Scene()
     yield made
-    made.inbox.close()
+    os.close(made.inbox.wake)
+    os.close(made.inbox._wake_end)
 
 
 def test_settings_are_applied_at_once(scene: Scene) -> None:

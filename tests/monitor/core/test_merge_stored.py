@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from rankwatch.contract.enums import DirectiveKind, StragglerVerdict, VerdictKind
 from rankwatch.contract.policy import Policy
+from rankwatch.contract.statistics import SectionWindow
 from rankwatch_monitor.core.apply import apply
-from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionStatistics, SectionWindow, WindowReport
+from rankwatch_monitor.core.events import (
+    RankIdentity,
+    RankReport,
+    SectionStatistics,
+    WindowReport,
+)
 from rankwatch_monitor.core.incident_record import Incident, Phase
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.merge_stored import join

@@ -25,12 +25,12 @@ def test_growing_keeps_what_is_known() -> None:
 
 def test_ranks_that_come_one_by_one_are_rarely_moved() -> None:
     columns, ranks, place, moves = RankColumns(), 4_000, (0, 0), 0
-    columns.section("step")
+    columns.add_sections(["step"])
     for rank in range(ranks):
         columns.grow(rank + 1)
         columns.iteration_R[rank] = rank
         if rank == ranks // 2:
-            columns.section("epoch")
+            columns.add_sections(["epoch"])
         before, place = place, (columns.iteration_R.ctypes.data, columns.open_since_RS.ctypes.data)
         moves += place != before
     assert moves < 100

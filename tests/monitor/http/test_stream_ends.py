@@ -103,7 +103,7 @@ def test_the_end_of_the_monitor_ends_it(monitor: Monitor) -> None:
         reader.reads.set()
         staying = asyncio.create_task(reader.stay())
         await reader.until(lambda: "event: jobs" in reader.text)
-        monitor.end_long_polls()
+        monitor.broker.end_long_polls()
         await staying
 
     asyncio.run(go())

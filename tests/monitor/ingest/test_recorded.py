@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rankwatch_monitor.core.events import (
-    CollectiveWindow,
-    DeviceReading,
-    KernelStatistics,
-    RankReport,
-    SectionWindow,
-    WindowReport,
-)
+from rankwatch.contract.statistics import CollectiveWindow, KernelStatistics, SectionWindow
+from rankwatch_monitor.core.events import DeviceReading, RankReport, WindowReport
 from rankwatch_monitor.replay.cli import replay
 from rankwatch_monitor.replay.recording import Recording
 from support.monitor_process import Api, running_monitor

@@ -22,18 +22,15 @@ from rankwatch.contract.messages import (
     read,
 )
 from rankwatch.contract.policy import Policy
+from rankwatch.contract.statistics import CollectiveWindow, KernelStatistics, OperationWindow, SectionWindow
 from rankwatch_monitor.core.events import (
     Acknowledged,
-    CollectiveWindow,
     DeviceReading,
-    KernelStatistics,
-    OperationWindow,
     Order,
     PolicyChanged,
     RankIdentity,
     RankReport,
     SectionStatistics,
-    SectionWindow,
     WindowReport,
 )
 from rankwatch_monitor.core.plain import plain

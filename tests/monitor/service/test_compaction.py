@@ -6,15 +6,9 @@ import gc
 import tracemalloc
 from typing import Any
 
+from rankwatch.contract.statistics import CollectiveWindow, KernelStatistics, SectionWindow
 from rankwatch_monitor.core import goodput_accounting
-from rankwatch_monitor.core.events import (
-    CollectiveWindow,
-    KernelStatistics,
-    RankIdentity,
-    RankReport,
-    SectionWindow,
-    WindowReport,
-)
+from rankwatch_monitor.core.events import RankIdentity, RankReport, WindowReport
 from rankwatch_monitor.core.liveness import COMPACT_AFTER
 from rankwatch_monitor.core.regression.trends import Selection
 from rankwatch_monitor.core.straggler.lateness import PARTS

@@ -11,7 +11,8 @@ import pytest
 
 from rankwatch.contract.enums import ProcessEventKind, ProcessState
 from rankwatch.contract.messages import NodeObservation, NodeRegistration, ProcessEvent, RankObservation
-from rankwatch_monitor.core.events import KernelStatistics, RankIdentity, RankReport
+from rankwatch.contract.statistics import KernelStatistics
+from rankwatch_monitor.core.events import RankIdentity, RankReport
 from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.errors import TooManyRanksError
 from rankwatch_monitor.http.auth import BoundSender, Grant, Scope

@@ -8,9 +8,10 @@ import pytest
 
 from rankwatch.contract.enums import ProcessEventKind
 from rankwatch.contract.messages import NodeRegistration, ProcessEvent
+from rankwatch.contract.statistics import SectionWindow
 from rankwatch_monitor.core.apply import apply
 from rankwatch_monitor.core.effects import Effect
-from rankwatch_monitor.core.events import RankIdentity, RankReport, SectionWindow, WindowReport
+from rankwatch_monitor.core.events import RankIdentity, RankReport, WindowReport
 from rankwatch_monitor.core.incident.lifecycle import advance
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.service import monitor as service

@@ -75,7 +75,7 @@ def opened() -> Iterator[Callable[..., Repository]]:
     with contextlib.ExitStack() as stack:
         stack.callback(lambda: [each.close() for each in made])
         yield make
-    assert not any(each._writer._thread.is_alive() for each in made)
+    assert not any(each.writer._thread.is_alive() for each in made)
 
 
 @pytest.fixture

@@ -155,13 +155,13 @@ def test_rows_of_a_job_that_is_anothers_are_not_written(store: Repository, start
     a, b = start("a"), start("b")
     a.takes("mine")
     b.takes("theirs")
-    store.fence = a.leases
+    store.writer.fence = a.leases
     committed: list[str] = []
     for name in ("mine", "theirs"):
         store.save(schema.jobs, codec.job_row(Job(name, 1.0)), on_commit=lambda name=name: committed.append(name))  # type: ignore[misc]
     assert store.flush()
     assert committed == ["mine"]
-    assert store.fenced == 1
+    assert store.writer.fenced == 1
     with store.engine.connect() as connection:
         assert set(connection.execute(select(schema.jobs.c.id)).scalars()) == {"mine"}
 
@@ -170,7 +170,7 @@ def test_what_waits_of_an_earlier_time_is_not_written_over_what_others_wrote(sto
     """The database was away, others had the job meanwhile, and now it is ours again."""
     a = start("a")
     a.takes("j")
-    store.fence = a.leases
+    store.writer.fence = a.leases
     job = Job("j", 1.0)
     store.save(schema.jobs, codec.job_row(job))
     assert store.flush()
@@ -179,7 +179,7 @@ def test_what_waits_of_an_earlier_time_is_not_written_over_what_others_wrote(sto
     job.restarts = 1
     store.save(schema.jobs, codec.job_row(job))
     wait_for(lambda: store.db_error, "the row waits")
-    store.forget("j")
+    store.writer.forget("j")
     store.save(schema.directives, codec.directive_row("j", Directive(1, DirectiveKind.CAPTURE, 1, "why")))
     schema.jobs.create(store.engine)
     wait_for(lambda: not store.db_error, "the database works again")

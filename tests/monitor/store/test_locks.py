@@ -125,7 +125,7 @@ def test_a_lock_whose_connection_died_is_taken_again(
     with caplog.at_level(logging.INFO, "rankwatch.store"):
         end_sessions(postgres_place)
         store.save(schema.transitions, ROW)
-        wait_for(lambda: store.waiting == 0 and not store.db_error, "it is written")
+        wait_for(lambda: store.writer.waiting == 0 and not store.db_error, "it is written")
     assert postgres_place.count("transitions") == 1
     with pytest.raises(ValueError, match="is held by"):
         opened(postgres_place)
@@ -137,11 +137,11 @@ def test_one_that_lost_its_lock_to_another_reports_it_and_writes_nothing(
     first = opened(postgres_place)
     monkeypatch.setattr("rankwatch_monitor.store.repository.LOCK_TIMEOUT", 20.0)
     # It cannot come back while the other one starts.
-    open_again = first._writer._session.open
-    monkeypatch.setattr(first._writer._session, "open", lambda *a, **k: (_ for _ in ()).throw(OSError("cut off")))
+    open_again = first.writer._session.open
+    monkeypatch.setattr(first.writer._session, "open", lambda *a, **k: (_ for _ in ()).throw(OSError("cut off")))
     end_sessions(postgres_place)
     second = opened(postgres_place)
-    monkeypatch.setattr(first._writer._session, "open", open_again)
+    monkeypatch.setattr(first.writer._session, "open", open_again)
     called: list[int] = []
     first.save(schema.transitions, ROW, lambda: called.append(1))
     wait_for(lambda: "is held by rankwatch monitor" in first.db_error, "it states which has it")

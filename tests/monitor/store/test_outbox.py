@@ -49,7 +49,7 @@ def test_one_that_is_removed_is_gone_even_from_the_same_batch(store: Repository)
     messages.remove("q", "was never there")
     assert store.flush()
     assert messages.load() == [row(1, "other"), row(2)]
-    assert store.errors == 0
+    assert store.writer.errors == 0
 
 
 def test_messages_go_with_every_row_about_a_job_in_one_transaction(store: Repository, place: Place) -> None:
@@ -85,7 +85,7 @@ def test_a_database_that_refuses_does_not_keep_a_message_from_being_delivered(st
     )
     assert store.flush()
     assert reported == ["message", "row"]
-    assert store.errors > 0
+    assert store.writer.errors > 0
 
 
 def test_messages_that_cannot_be_read_yet_do_not_end_the_start_and_come_with_their_jobs(

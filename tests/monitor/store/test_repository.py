@@ -199,13 +199,13 @@ def test_a_database_that_refuses_never_reaches_the_caller(
         for _ in range(3):
             store.save(schema.jobs, job_row(job), lambda: called.append(1))
             assert store.flush()
-        assert store.errors == 3
+        assert store.writer.errors == 3
         assert called == [1, 1, 1], "launchers get their directives all the same"
         assert len([r for r in caplog.records if r.levelno >= logging.ERROR]) == 1, "stated once"
         assert "restore them from a backup" in store.db_error
         place.ask("alter table elsewhere rename to jobs")
         assert store.flush(), "what had waited is written without being saved again"
-    assert (store.errors, store.waiting, store.lost, store.db_error) == (0, 0, 0, "")
+    assert (store.writer.errors, store.writer.waiting, store.writer.lost, store.db_error) == (0, 0, 0, "")
     assert "works again" in caplog.text
     assert place.count("jobs") == 1
 
@@ -244,7 +244,7 @@ def test_a_read_only_database_never_reaches_the_caller(sqlite_place: Place, open
     assert [j.id for j in locked.load(0.0)] == [job.id], "what is there can be read"
     locked.save(schema.jobs, job_row(job), lambda: called.append(1))
     assert locked.flush()
-    assert locked.errors == 1
+    assert locked.writer.errors == 1
     assert called == [1]
     assert "let the monitor's user write" in locked.db_error
 
@@ -265,7 +265,7 @@ def test_a_queue_that_is_full_drops_and_counts_and_still_calls_then(
     assert busy.wait(10)
     for _ in range(5):
         repository.save(schema.transitions, row, lambda: called.append(1))
-    assert repository.errors == 3
+    assert repository.writer.errors == 3
     assert len(called) == 3
     hold.set()
     repository.close()

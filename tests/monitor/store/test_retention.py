@@ -52,11 +52,11 @@ def test_old_jobs_go_with_everything_and_others_stay(
     store.save(schema.leases, {"job_id": "old", **lease, "ends_at": 1.0})
     assert store.flush()
     with caplog.at_level(logging.INFO, "rankwatch.store"):
-        store.retain(20.0, {"held"})
+        store.writer.retain(20.0, {"held"})
         wait_for(lambda: "2 expired jobs were deleted" in caplog.text, "the old ones are removed")
     assert left(place) == {table: {"held", "leased", "young"} for table in TABLES}
     assert place.ask("select job_id from leases") == [("leased",)]
-    assert (store.db_error, store.errors) == ("", 0)
+    assert (store.db_error, store.writer.errors) == ("", 0)
 
 
 def test_it_goes_in_small_pieces_and_writing_goes_on(
@@ -66,7 +66,7 @@ def test_it_goes_in_small_pieces_and_writing_goes_on(
     keep(store, "old", 10.0, several=10)
     assert store.flush()
     pieces: list[int] = []
-    remove = store._writer._delete_expired
+    remove = store.writer._delete_expired
 
     def piece() -> None:
         before = place.count("transitions") + place.count("incidents") + place.count("directives")
@@ -75,12 +75,12 @@ def test_it_goes_in_small_pieces_and_writing_goes_on(
         pieces.append(before - after)
         keep(store, f"young-{len(pieces)}", 50.0, several=0)
 
-    monkeypatch.setattr(store._writer, "_delete_expired", piece)
+    monkeypatch.setattr(store.writer, "_delete_expired", piece)
 
     def removed() -> bool:
         done = "1 expired jobs were deleted" in caplog.text and sum(pieces) == 30
-        if not done and store._writer._retention is None:  # a busy machine put it off: the monitor begins it each hour
-            store.retain(20.0)
+        if not done and store.writer._retention is None:  # a busy machine put it off: the monitor begins it each hour
+            store.writer.retain(20.0)
         return done
 
     with caplog.at_level(logging.INFO, "rankwatch.store"):
@@ -94,11 +94,11 @@ def test_a_database_that_is_away_puts_it_off(store: Repository, place: Place) ->
     keep(store, "old", 10.0)
     assert store.flush()
     place.ask("alter table incidents rename to elsewhere")
-    store.retain(20.0)
+    store.writer.retain(20.0)
     store.save(schema.incidents, {"id": "i", "job_id": "young", "opened_at": 1.0, "body": {}})
     assert store.flush()
     place.ask("alter table elsewhere rename to incidents")
     wait_for(lambda: not store.db_error, "it works again")
-    store.retain(20.0)
+    store.writer.retain(20.0)
     wait_for(lambda: place.count("jobs") == 0, "the next round removes it")
     assert left(place)["incidents"] == {"young"}

@@ -56,7 +56,7 @@ def give_back(place: Place) -> None:
 
 
 def test_of_a_job_that_is_anothers_nothing_is_written_or_reported(store: Repository, place: Place) -> None:
-    fence = store.fence = OnlyMine("mine")
+    fence = store.writer.fence = OnlyMine("mine")
     reported: list[str] = []
     store.companions = lambda table, values: [
         (
@@ -71,7 +71,7 @@ def test_of_a_job_that_is_anothers_nothing_is_written_or_reported(store: Reposit
     assert place.ask("select job_id from transitions") == [("mine",)]
     assert place.ask("select job_id from messages") == [("mine",)]
     assert reported == ["message of mine", "mine"]
-    assert store.fenced == 2
+    assert store.writer.fenced == 2
     assert {"mine", "theirs"} in fence.asked or fence.asked == [{"mine"}, {"theirs"}]
     assert store.db_error == ""
 
@@ -80,11 +80,11 @@ def test_a_job_is_recalled_with_what_was_queued_before_while_the_writer_was_busy
     store: Repository, place: Place
 ) -> None:
     read: list[Any] = []
-    store._writer.on_recall = lambda job: read.append(place.ask("select reason from transitions where job_id = 'j'"))
+    store.writer.on_recall = lambda job: read.append(place.ask("select reason from transitions where job_id = 'j'"))
 
     def busy() -> None:
         store.save(schema.transitions, turn(2))
-        store._writer.recall("j")
+        store.writer.recall("j")
 
     store.save(schema.transitions, turn(1, "other"), busy)  # on the writer's thread, after a commit
     wait_for(lambda: read, "the job is read")
@@ -92,14 +92,14 @@ def test_a_job_is_recalled_with_what_was_queued_before_while_the_writer_was_busy
 
 
 def test_behind_a_fence_then_is_called_after_a_commit_or_never(store: Repository, place: Place) -> None:
-    store.fence = OnlyMine("j")
+    store.writer.fence = OnlyMine("j")
     take_away(place)
     reported: list[int] = []
     for number in range(3):
         store.save(schema.transitions, turn(number), lambda number=number: reported.append(number))  # type: ignore[misc]
         assert store.flush()
     assert reported == []
-    assert (store.errors, store.waiting) == (3, 3)
+    assert (store.writer.errors, store.writer.waiting) == (3, 3)
     give_back(place)
     wait_for(lambda: reported == [0, 1, 2], "they are called once it is committed")
     assert place.ask("select reason from transitions order by number") == [("0",), ("1",), ("2",)]
@@ -108,7 +108,7 @@ def test_behind_a_fence_then_is_called_after_a_commit_or_never(store: Repository
 @pytest.mark.parametrize("mine", [True, False])
 def test_a_directive_is_handed_out_once_it_is_stored_or_never(store: Repository, place: Place, mine: bool) -> None:
     job, handed_out = Job("j", 1.0), []
-    store.fence = OnlyMine(*(["j"] if mine else []))
+    store.writer.fence = OnlyMine(*(["j"] if mine else []))
     directive = job.new_directive(DirectiveKind.CAPTURE, "why")
     Persistence(store).save_directive(job, directive, 1.0, lambda: handed_out.append(place.count("directives")))
     assert store.flush()
@@ -116,15 +116,15 @@ def test_a_directive_is_handed_out_once_it_is_stored_or_never(store: Repository,
 
 
 def test_a_job_that_was_lost_meanwhile_is_not_written_once_it_is_back(store: Repository, place: Place) -> None:
-    fence = store.fence = OnlyMine("j")
+    fence = store.writer.fence = OnlyMine("j")
     take_away(place)
     reported: list[int] = []
     store.save(schema.transitions, turn(1), lambda: reported.append(1))
     assert store.flush()
     fence.mine.clear()
     give_back(place)
-    wait_for(lambda: store.waiting == 0, "nothing waits any more")
-    assert (place.count("transitions"), reported, store.fenced) == (0, [], 1)
+    wait_for(lambda: store.writer.waiting == 0, "nothing waits any more")
+    assert (place.count("transitions"), reported, store.writer.fenced) == (0, [], 1)
 
 
 # Away and back --------------------------------------------------------------------------------------------------------
@@ -140,11 +140,11 @@ def test_all_that_happened_meanwhile_is_written_by_itself(store: Repository, pla
         store.save(schema.transitions, turn(restarts))
     assert store.flush()
     assert reported == list(range(50)), "each is called though nothing waits for it"
-    assert store.waiting == 51, "of the job its newest state, and every transition"
+    assert store.writer.waiting == 51, "of the job its newest state, and every transition"
     assert "restore them from a backup" in store.db_error
     place.ask("alter table elsewhere rename to jobs")
     wait_for(lambda: not store.db_error, "it goes on by itself")
-    assert (place.count("transitions"), store.errors, store.lost, store.waiting) == (50, 0, 0, 0)
+    assert (place.count("transitions"), store.writer.errors, store.writer.lost, store.writer.waiting) == (50, 0, 0, 0)
     assert store.load(0.0)[0].restarts == 49
     assert reported == list(range(50)), "none is called twice"
 
@@ -157,7 +157,7 @@ def test_more_than_can_wait_loses_the_oldest_and_counts(
     for number in range(30):
         store.save(schema.transitions, turn(number))
         assert store.flush()
-    assert (store.waiting, store.lost) == (10, 20)
+    assert (store.writer.waiting, store.writer.lost) == (10, 20)
     give_back(place)
     wait_for(lambda: not store.db_error, "it works again")
     assert place.ask("select min(at), max(at) from transitions") == [(20.0, 29.0)]
@@ -184,7 +184,7 @@ def test_one_row_that_is_at_fault_is_left_out_and_reported(
     assert store.flush()
     assert place.ask("select at from transitions order by at") == [(1.0,), (4.0,)]
     assert caplog.text.count("cannot be stored and is dropped") == 2
-    assert (reported, store.lost, store.db_error) == (["bad"], 2, "")
+    assert (reported, store.writer.lost, store.db_error) == (["bad"], 2, "")
 
 
 def sqlite_held(place: Place) -> Any:
@@ -208,7 +208,7 @@ def test_a_locked_file_is_waited_for_and_then_written(sqlite_place: Place, opene
         store.save(schema.transitions, turn(1))
         assert not store.flush(timeout=0.2), "it waits, and the caller does not"
     assert store.flush()
-    assert (store.errors, sqlite_place.count("transitions")) == (0, 1)
+    assert (store.writer.errors, sqlite_place.count("transitions")) == (0, 1)
 
 
 def test_a_file_that_is_locked_for_long_is_no_reason_to_wait(
@@ -273,7 +273,7 @@ def test_postgresql_that_is_killed_frozen_and_back(opened: Open, caplog: pytest.
         wait_for(passed_on, "nothing waits for one that does not answer", 30)
         assert "has not answered for" in store.db_error
         server.thaw()
-        wait_for(lambda: not store.db_error and store.waiting == 0, "it works again", 30)
+        wait_for(lambda: not store.db_error and store.writer.waiting == 0, "it works again", 30)
         assert place.ask("select count(*) from transitions where at = 3.0") == [(1,)]
 
 
@@ -285,7 +285,7 @@ def test_the_end_does_not_hang_on_a_server_that_does_not_answer(opened: Open) ->
         store.save(schema.transitions, turn(1))
         store.close()
         server.thaw()
-        wait_for(lambda: not store._writer._thread.is_alive(), "its thread ends, too")
+        wait_for(lambda: not store.writer._thread.is_alive(), "its thread ends, too")
 
 
 def test_a_server_that_comes_late_is_written_to_once_what_it_holds_was_taken_up(
@@ -312,10 +312,10 @@ def test_a_server_that_comes_late_is_written_to_once_what_it_holds_was_taken_up(
     (stored,) = wait_for(store.take_pending, "what is stored was read")
     assert (stored.id, stored.created_at) == (scene.job.id, scene.job.created_at)
     store.flush()
-    assert store.waiting == 2
+    assert store.writer.waiting == 2
     assert postgres_place.ask("select created_at from jobs") == [(scene.job.created_at,)], "it is not written over"
     store.confirm_loaded()
-    wait_for(lambda: store.waiting == 0, "what waited is written")
+    wait_for(lambda: store.writer.waiting == 0, "what waited is written")
     assert postgres_place.ask("select job_id from transitions") == [("new",)]
     assert postgres_place.ask("select created_at from jobs") == [(99.0,)]
     wait_for(lambda: not store.db_error, "all is well")
@@ -333,7 +333,7 @@ def test_where_jobs_are_held_by_lease_nothing_has_to_be_taken_up_first(
         assert not store.load_pending
         admin.execute(f"alter database {name} with allow_connections true")  # type: ignore[arg-type]
     store.save(schema.transitions, turn(1, "new"))
-    wait_for(lambda: store.waiting == 0, "it is written")
+    wait_for(lambda: store.writer.waiting == 0, "it is written")
     assert postgres_place.ask("select job_id from transitions") == [("new",)]
 
 

@@ -28,14 +28,8 @@ import numpy as np
 
 from rankwatch.contract.enums import Part
 from rankwatch.contract.semconv import STEP_SECTION
-from rankwatch_monitor.core.events import (
-    CollectiveWindow,
-    KernelStatistics,
-    RankIdentity,
-    RankReport,
-    SectionWindow,
-    WindowReport,
-)
+from rankwatch.contract.statistics import CollectiveWindow, KernelStatistics, SectionWindow
+from rankwatch_monitor.core.events import RankIdentity, RankReport, WindowReport
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from support.simulator.straggler_plan import Slow, Slowdown, StragglerPlan
 

@@ -126,10 +126,6 @@ def test_progress_on_a_terminal_leaves_no_trace(seen: tuple[TextIO, int]) -> Non
     assert "reading [" in printed
 
 
-def test_progress_counts_what_passes_through() -> None:
-    assert list(Progress("x", stream=io.StringIO()).over(range(1000), "events")) == list(range(1000))
-
-
 def test_progress_names_the_part_and_the_time_that_is_left() -> None:
     line = Progress("reading", 200, io.StringIO()).line(50, "12 events", 10.0)
     assert line == "reading [######..................]  25 %, 30.0 s left; 12 events"

@@ -16,7 +16,7 @@ PROGRAM = """
 import ctypes, os, signal, sys, time
 from rankwatch.inprocess.watchdog import Watchdog
 watchdog = Watchdog(0.05, float(sys.argv[2]))
-print(watchdog.pid, flush=True)
+print(watchdog._process.pid, flush=True)
 kind = sys.argv[1]
 if kind == "closes":
     watchdog.set_timeout(0.2)

@@ -163,12 +163,3 @@ def test_a_thread_that_has_ended_has_no_reading() -> None:
     thread.join(60)
     until(lambda: not Path(f"/proc/self/task/{native}").exists())
     assert CpuClock(native).per_step(1) is None
-
-
-def test_a_closed_clock_has_no_reading_and_no_open_file() -> None:
-    clock = CpuClock()
-    opened = len(os.listdir("/proc/self/fd"))
-    clock.close()
-    clock.close()
-    assert len(os.listdir("/proc/self/fd")) == opened - 1
-    assert clock.per_step(1) is None

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from rankwatch.contract.statistics import OperationWindow
 from rankwatch.profiling import process_groups
 from rankwatch.profiling.process_groups import with_groups
 from rankwatch.profiling.source import Collective, Trace, Transfer
-from rankwatch.profiling.statistics import MAX_OPERATIONS, OperationStatistics, by_operation
+from rankwatch.profiling.statistics import MAX_OPERATIONS, by_operation
 
 STEP = (1_000, 9_000)
 GROUPS = {"0": 4, "1": 2}
@@ -126,7 +127,7 @@ def test_where_the_recorder_cannot_be_read_only_groups_are_unknown(
 
 def test_figures_are_of_the_largest_collectives_and_bounded() -> None:
     moved = [Transfer("dp", "all_reduce", size, 4, ns) for size, ns in ((100, 10), (800, 50), (800, 40), (8, 1))]
-    assert by_operation(moved) == {"all_reduce dp": OperationStatistics(4, 101e-9, 40e-9, 1708, 800, 1200)}
+    assert by_operation(moved) == {"all_reduce dp": OperationWindow(4, 101e-9, 40e-9, 1708, 800, 1200)}
     many = [Transfer(f"g{n}", "all_reduce", 8, 2, 100 + n) for n in range(MAX_OPERATIONS + 9)]
     assert len(found := by_operation(many)) == MAX_OPERATIONS
     assert "all_reduce g0" not in found

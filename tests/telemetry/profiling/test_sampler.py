@@ -178,7 +178,7 @@ def test_a_source_that_fails_again_and_again_is_given_up_and_training_goes_on(
     assert len([call for call, _ in source.calls if call == where]) == FAILURES
     assert recorder.dropped == {DROP_WINDOW: FAILURES}
     assert sampler.failure == "3 consecutive windows failed: no"
-    assert sampler.plan is None
+    assert sampler._plan is None
     assert recorder.boundary == NEVER
 
 
@@ -189,7 +189,7 @@ def test_a_source_that_fails_now_and_then_is_kept(sampler: Sampler, source: Sour
         steps(1)
         collected(sampler)
     assert sampler.failure == ""
-    assert sampler.plan is not None
+    assert sampler._plan is not None
 
 
 def test_a_busy_profiler_is_counted_but_no_failure(sampler: Sampler, source: Source, recorder: Recorder) -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from rankwatch.rerun.verdicts import (
     PENDING,
-    RERUNS,
     STEP_ENDS,
     TRANSITIONS,
     RerunFinding,
@@ -66,7 +65,7 @@ def test_whatever_ends_a_job_leaves_the_beginning_of_the_step() -> None:
 
 
 def test_every_state_has_its_place() -> None:
-    assert {state for state, _ in TRANSITIONS} == {S.INITIAL_RUN, *RERUNS}
+    assert {state for state, _ in TRANSITIONS} == {S.INITIAL_RUN, S.RERUNNING_IN_PLACE, S.RERUNNING_FROM_CHECKPOINT}
     assert set(S) - {state for state, _ in TRANSITIONS} == {S.NOT_RUNNING_YET, *PENDING}
 
 

@@ -230,15 +230,11 @@ def _first_mismatch(of_group: Sequence[GroupProgress]) -> Mismatch | None:
         return None
     made = calls_by_number[differing]
     ranks_of = {call: tuple(sorted(rank for f in each for rank in f.ranks)) for call, each in made.items()}
-    calls = sorted(ranks_of.items(), key=_most_ranks)
+    calls = sorted(ranks_of.items(), key=lambda call: (-len(call[1]), call[1]))
     waiting = frozenset(rank for f in of_group if f.completed < differing for rank in f.ranks)
     majority = 2 * len(calls[0][1]) > sum(len(f.ranks) for f in of_group)
     beside = frozenset(rank for f in of_group if f.beside for rank in f.ranks)
     return Mismatch(of_group[0].group, differing, tuple(calls), majority, waiting, beside)
-
-
-def _most_ranks(call: tuple[str, tuple[int, ...]]) -> tuple[int, tuple[int, ...]]:
-    return -len(call[1]), call[1]
 
 
 def _judge(of_group: Sequence[GroupProgress], late: dict[int, Late], waiting: set[int]) -> None:

@@ -94,7 +94,8 @@ def call_site(frames: Sequence[Frame]) -> Frame | None:
     if waiting is None:
         return None
     outside = frames[frames.index(waiting) + 1 :]
-    return next((f for f in outside if not of_torch_or_rankwatch(f)), None)
+    # Not torch's, nor that of a wrapper or helper of Rankwatch between it and the script.
+    return next((f for f in outside if package_of(f.file) not in ("rankwatch", "torch")), None)
 
 
 @overload
@@ -110,11 +111,6 @@ def of_script(frame: Frame) -> bool:
     """Whether a frame is of the training script or its own modules: not of a package or native code."""
     python = frame.file.endswith((".py", ".pyx")) or frame.file.startswith("<")  # of ``python -c``, of a notebook
     return python and not package_of(frame.file)
-
-
-def of_torch_or_rankwatch(frame: Frame) -> bool:
-    """Whether a frame is torch's, or that of a wrapper or helper of Rankwatch between it and the script."""
-    return package_of(frame.file) in ("rankwatch", "torch")
 
 
 _Key = tuple[Any, ...]

@@ -86,4 +86,6 @@ def attempts_here(job: Job, incident: Incident) -> int:
     if not job.standstills:
         return 0
     here = standstill_of(incident)
-    return len({each.attempt for each in job.standstills if each.attempt < incident.attempt and each.is_at(here)})
+    place = (here.ranks, here.section, here.where, here.wait)  # whatever step that was in
+    before = (each for each in job.standstills if each.attempt < incident.attempt)
+    return len({each.attempt for each in before if (each.ranks, each.section, each.where, each.wait) == place})

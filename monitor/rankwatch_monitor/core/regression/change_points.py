@@ -88,12 +88,6 @@ def has_drift(series_T: Floats) -> bool:
     return bool(risen and _cost(log_T - line_T) <= 0.8 * _cost(log_T - level))
 
 
-def differs(before_T: Floats, after_T: Floats) -> bool:
-    """Whether the medians of two pieces differ by more than noise, and by enough to matter."""
-    log_T = np.log(np.concatenate([before_T, after_T]))
-    return bool(_shifted(log_T, len(before_T)))
-
-
 def _cuts(smooth_T: Floats, penalty: float) -> list[int]:
     """Where the pieces with the least sum of squares and penalties begin, without the first one."""
     total_T = np.concatenate([[0.0], np.cumsum(smooth_T)])

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from rankwatch.cli.formatting import count
+from rankwatch.cli.formatting import count, first_of, listed
 from rankwatch.contract.enums import Cause, Part
 from rankwatch.contract.semconv import DATA_SECTIONS
 from rankwatch_monitor.core.events import throttle_words
@@ -723,13 +723,8 @@ def _host_changes(sides: Sides) -> list[CorrelatedChange]:
     if not before or not after or before == after:
         return []
     left, joined = sorted(set(before) - set(after)), sorted(set(after) - set(before))
-    words = [f"{_named(hosts)} {verb}" for hosts, verb in ((left, "left"), (joined, "joined")) if hosts]
+    words = [f"{first_of(hosts, NAMED_HOSTS)} {verb}" for hosts, verb in ((left, "left"), (joined, "joined")) if hosts]
     return [CorrelatedChange("hosts", f"other hosts: {' and '.join(words)}", left, joined)]
-
-
-def _named(hosts: Sequence[str]) -> str:
-    more = f" and {len(hosts) - NAMED_HOSTS} more" if len(hosts) > NAMED_HOSTS else ""
-    return ", ".join(hosts[:NAMED_HOSTS]) + more
 
 
 def _throttling_changes(sides: Sides) -> list[CorrelatedChange]:
@@ -803,8 +798,3 @@ def rank_name(slow: SlowRank) -> str:
 def _stated(seconds: float) -> float:
     """As :func:`duration` states it, in three digits: what is computed from it agrees with what stands beside it."""
     return float(f"{seconds:.3g}")
-
-
-def listed(words: Sequence[str]) -> str:
-    """``a, b and c``."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from rankwatch.contract.collectives import parsed
-from rankwatch_monitor.core.events import OperationWindow
+from rankwatch.contract.statistics import OperationWindow
 from rankwatch_monitor.core.slow_cause import SlowLink
 from rankwatch_monitor.core.straggler.links import EARLIER, SIBLINGS, SMOOTHED, kind_of, median_without
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from rankwatch_monitor.core.events import RankIdentity, SectionWindow
+from rankwatch.contract.statistics import SectionWindow
+from rankwatch_monitor.core.events import RankIdentity
 from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.core.straggler.table import Table
 

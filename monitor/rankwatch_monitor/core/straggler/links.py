@@ -21,7 +21,7 @@ from math import inf
 from statistics import median
 from typing import Final
 
-from rankwatch_monitor.core.events import CollectiveWindow
+from rankwatch.contract.statistics import CollectiveWindow
 from rankwatch_monitor.core.slow_cause import SlowLink
 
 SIBLINGS: Final = 2

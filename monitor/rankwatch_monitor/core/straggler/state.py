@@ -26,7 +26,8 @@ from rankwatch.contract.enums import Action, Cause, StragglerVerdict
 from rankwatch.contract.intervals import WINDOW_SECONDS, window_seconds
 from rankwatch.contract.policy import Policy
 from rankwatch.contract.semconv import POINT_TO_POINT, STEP_SECTION
-from rankwatch_monitor.core.events import DeviceReading, KernelStatistics, RankIdentity, RankReport
+from rankwatch.contract.statistics import KernelStatistics
+from rankwatch_monitor.core.events import DeviceReading, RankIdentity, RankReport
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.core.regression.history import History
 from rankwatch_monitor.core.regression.sample import Measured, policy_changes, sample_of

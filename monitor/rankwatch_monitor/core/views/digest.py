@@ -12,6 +12,7 @@ from rankwatch.cli.formatting import gpu_time
 from rankwatch.contract.enums import RESTARTS, Cause, JobState, VerdictKind
 from rankwatch_monitor.core.incident_record import Incident
 from rankwatch_monitor.core.job import KEPT_INCIDENTS, Job
+from rankwatch_monitor.core.liveness import TERMINAL_STATES
 from rankwatch_monitor.core.straggler.findings import Straggler
 from rankwatch_monitor.core.straggler.state import KEPT_STRAGGLERS
 from rankwatch_monitor.core.views import downtime, responses, verdict
@@ -41,7 +42,6 @@ _SLOW_IN: Final = {
     Cause.COMMUNICATION: "slow communication",
     Cause.UNEXPLAINED: "slow, cause unknown",
 }
-_OVER: Final = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED, JobState.LOST)
 
 
 def digest(jobs: Sequence[Job], since: float, now: float, started_at: float, *, stored: bool) -> responses.Digest:
@@ -302,7 +302,7 @@ def _waited(slow: Iterable[Straggler]) -> float:
 def _end(job: Job, now: float) -> tuple[JobState, str, float | None]:
     """State, reason, and when the job ended or was last heard of; None: it has not ended."""
     state, reason = verdict.job_state(job, now)
-    if state not in _OVER:
+    if state not in TERMINAL_STATES:
         return state, "", None
     if job.ended is not None:
         return state, reason, job.ended.at

@@ -74,7 +74,8 @@ def pointer(host: str, gpu: Gpu, suspected: Sequence[Fault]) -> Pointer:
         return _of_hangs(host, gpu, gpu.hangs, [each for each in suspected if each[1].gpu_key in places])
     if 2 * len(crashes) > gpu.weight:
         return _of_crashes(host, gpu, crashes, lead)
-    return Pointer(lead, *_check(host, gpu), (host_commands.gpu(gpu.selector), *_xid(crashes)))
+    xid = (host_commands.xid(),) if crashes else ()
+    return Pointer(lead, *_check(host, gpu), (host_commands.gpu(gpu.selector), *xid))
 
 
 def _of_hangs(host: str, gpu: Gpu, hangs: Sequence[Fault], suspected: Sequence[Fault]) -> Pointer:
@@ -129,10 +130,6 @@ def _jobs_at_different_steps(crashes: Sequence[Fault]) -> int:
 def _check(host: str, gpu: Gpu) -> tuple[str, str]:
     again = f"; if it has any, or a job fails on it again, give {host} no further job"
     return f"Check {gpu.name} of {host} for errors", again
-
-
-def _xid(crashes: Sequence[Fault]) -> tuple[str, ...]:
-    return (host_commands.xid(),) if crashes else ()
 
 
 def _same_rank(faults: Sequence[Fault]) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from rankwatch.cli.formatting import count
 from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.enums import CulpritClass, VerdictKind
+from rankwatch_monitor.core.cause import OF_A_SECTION
 from rankwatch_monitor.core.incident_record import Incident
 
 LONGEST: Final = 48
@@ -26,7 +28,6 @@ _KINDS: Final[Mapping[VerdictKind, str]] = {
     VerdictKind.SILENT: "ranks silent",
     VerdictKind.RESTARTED_IN_PROCESS: "restarted in process",
 }
-_HANGS: Final = (VerdictKind.SECTION_OVERRUN, VerdictKind.OUT_OF_SECTION_OVERRUN, VerdictKind.HEARTBEAT_OVERRUN)
 
 
 def label(incident: Incident) -> str:
@@ -42,8 +43,8 @@ def _label(incident: Incident) -> str:
     if incident.kind in _KINDS:
         return _KINDS[incident.kind] if not culprits else f"{_ranks(incident)}: {_KINDS[incident.kind]}"
     if not culprits:
-        hung = f"{_number(len(incident.affected))} {_hung(incident)}"
-        return hung if incident.kind in _HANGS else incident.kind.replace("_", " ")
+        hung = f"{count(len(incident.affected), 'rank')} {_hung(incident)}"
+        return hung if incident.kind in OF_A_SECTION else incident.kind.replace("_", " ")
     hosts = {culprit.host for culprit in culprits}
     first = culprits[0]
     whole_host = incident.kind is VerdictKind.NODE_LOST or first.kind is CulpritClass.HOST_SILENT
@@ -64,7 +65,3 @@ def _hung(incident: Incident) -> str:
 def _ranks(incident: Incident) -> str:
     ranks = [culprit.rank for culprit in incident.culprits]
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {as_ranges(ranks)}"
-
-
-def _number(ranks: int) -> str:
-    return "1 rank" if ranks == 1 else f"{ranks} ranks"

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from rankwatch.cli.formatting import count
 from rankwatch.contract.enums import Cause, CulpritClass
 from rankwatch_monitor.core.hang import proof
 from rankwatch_monitor.core.hang.verdict import Culprit
@@ -121,14 +122,15 @@ class Gpu:
     def history(self, *, other: bool = False) -> str:
         """``5 crashes in 2 jobs, slow in 1``; ``other``: in ``2 other jobs``; empty: nothing is known of it."""
         counts: dict[tuple[str, str], list[str]] = {}
+        job = "other job" if other else "job"
         for incident, culprit in self.faults:
             counts.setdefault(fault_words(culprit.kind), []).append(incident.job_id)
         parts = [
-            f"{len(jobs)} {one if len(jobs) == 1 else many} in {_jobs(len(set(jobs)), other=other)}"
+            f"{len(jobs)} {one if len(jobs) == 1 else many} in {count(len(set(jobs)), job)}"
             for (one, many), jobs in sorted(counts.items(), key=lambda item: -len(item[1]))
         ]
         if slow := {job for job, _ in self.slow}:
-            parts.append(f"slow in {len(slow) if parts else _jobs(len(slow), other=other)}")
+            parts.append(f"slow in {len(slow) if parts else count(len(slow), job)}")
         return ", ".join(parts)
 
     def to_json(self) -> responses.NodeGpu:
@@ -256,7 +258,3 @@ def _place(job: Job, slow: Straggler) -> tuple[int, str]:
     if rank < len(columns) and columns.hosts[rank] == slow.host and columns.devices[rank] == device:
         return int(columns.local_rank_R[rank]), device
     return -1, device
-
-
-def _jobs(number: int, *, other: bool = False) -> str:
-    return f"{number} {'other ' if other else ''}job{'' if number == 1 else 's'}"

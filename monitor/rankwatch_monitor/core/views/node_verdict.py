@@ -125,7 +125,7 @@ def verdict(
     heard = presence(parts)
     if _may_be_down(heard):
         silent = len(heard.silent) + heard.lost
-        return f"{host} is silent in {_jobs(silent)}, and nothing reports from it: it may be down."
+        return f"{host} is silent in {count(silent, 'job')}, and nothing reports from it: it may be down."
     if (gpu := standing_out(gpus)) is not None:
         cause = pointer(host, gpu, suspected(about, host)).verdict
         return f"{cause} {host} is silent in {_few(heard.silent)}." if heard.silent and not history.silent else cause
@@ -133,9 +133,9 @@ def verdict(
     past = f"was named in {count(len(named), 'incident')}, none in the last 24 h" if named else ""
     found = list(filter(None, [history.clause or past]))
     if heard.silent:
-        found.append(f"is silent in {len(heard.silent)} of {_jobs(len(parts))}")
+        found.append(f"is silent in {len(heard.silent)} of {count(len(parts), 'job')}")
     if slow:
-        found.append(f"has a slow rank in {_title(slow[0]) if len(slow) == 1 else _jobs(len(slow))}")
+        found.append(f"has a slow rank in {_title(slow[0]) if len(slow) == 1 else count(len(slow), 'job')}")
     if not found:
         return "Nothing points to a fault of this node."
     if not history.compared and not heard.silent:
@@ -258,8 +258,4 @@ def _title(part: responses.NodeJob) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else _jobs(len(names))
-
-
-def _jobs(number: int) -> str:
-    return f"{number} job{'' if number == 1 else 's'}"
+    return names[0] if len(names) == 1 else count(len(names), "job")

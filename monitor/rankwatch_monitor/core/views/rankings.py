@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from rankwatch.cli.formatting import percent
 from rankwatch.contract.enums import ScoreReference, StragglerVerdict
@@ -89,21 +90,17 @@ def longest_wait(job: Job) -> str:
 
 def lowest(score_R: Floats, number: int) -> list[int]:
     """Ranks with the lowest scores, the lowest first; equal ones by rank."""
-    return _first(score_R, number)
+    known = np.flatnonzero(~np.isnan(score_R))
+    if number < len(known) // 8:  # of 100,000 ranks only possible candidates are sorted
+        bound = np.partition(score_R[known], number)[number]
+        known = known[score_R[known] <= bound]
+    ordered = known[np.argsort(score_R[known], kind="stable")]
+    return [int(rank) for rank in ordered[:number]]
 
 
 def highest(score_R: Floats, number: int) -> list[int]:
     """Ranks with the highest scores, the highest first; equal ones by rank."""
-    return _first(-score_R, number)
-
-
-def _first(key_R: Floats, number: int) -> list[int]:
-    known = np.flatnonzero(~np.isnan(key_R))
-    if number < len(known) // 8:  # of 100,000 ranks only possible candidates are sorted
-        bound = np.partition(key_R[known], number)[number]
-        known = known[key_R[known] <= bound]
-    ordered = known[np.argsort(key_R[known], kind="stable")]
-    return [int(rank) for rank in ordered[:number]]
+    return lowest(-score_R, number)
 
 
 def min_median_max(score_R: Floats) -> dict[str, float] | None:
@@ -112,11 +109,6 @@ def min_median_max(score_R: Floats) -> dict[str, float] | None:
     if not len(known):
         return None
     return {"min": _rounded(known.min()), "median": _rounded(np.median(known)), "max": _rounded(known.max())}
-
-
-def _lowest(score_R: Floats) -> int | None:
-    """The rank with the lowest score; None when no rank has one."""
-    return None if np.isnan(score_R).all() else int(np.nanargmin(score_R))
 
 
 def worst(scores: Scores, number: int) -> list[int]:
@@ -189,7 +181,7 @@ def score_table(job: Job, now: float, number: int | None = None) -> responses.Sc
             name: cast("responses.Overall | None", min_median_max(score_R))
             for name, score_R in gpu_scores(scores).items()
         },
-        "lowest": {name: _lowest(score_R) for name, score_R in gpu_scores(scores).items()},
+        "lowest": {name: next(iter(lowest(score_R, 1)), None) for name, score_R in gpu_scores(scores).items()},
         "ranks": _rows(job, scores, chosen),
     }
 
@@ -279,13 +271,15 @@ def grid_bytes(job: Job) -> dict[str, bytes]:
     scores = job.performance.scores
     if scores is None:
         return {}
-    return {"robust": _bytes(scores.gpu_robust_R), "lateness": _bytes(lateness(job)[1])}
+    shown = {"robust": scores.gpu_robust_R, "lateness": lateness(job)[1]}
+    return {name: in_bytes(RESOLUTION * value_R).tobytes() for name, value_R in shown.items()}
 
 
-def _bytes(value_R: Floats) -> bytes:
+def in_bytes(value_R: Floats) -> npt.NDArray[np.uint8]:
+    """Rounded to whole numbers, within the range of a byte; :data:`UNKNOWN` for what is not finite."""
     known_R = np.isfinite(value_R)
-    steps_R = np.clip(np.round(np.where(known_R, value_R, 0.0) * RESOLUTION), 0, UNKNOWN - 1)
-    return np.where(known_R, steps_R, UNKNOWN).astype(np.uint8).tobytes()
+    whole_R = np.clip(np.round(np.where(known_R, value_R, 0.0)), 0, UNKNOWN - 1)
+    return np.where(known_R, whole_R, UNKNOWN).astype(np.uint8)
 
 
 def _json_numbers(values: Floats) -> list[float | None]:

@@ -42,7 +42,6 @@ HostState = TypeAliasType("HostState", Literal["suspect", "may be down", "partly
 SettingKind = TypeAliasType(
     "SettingKind", Literal["switch", "choice", "whole", "number", "share", "text", "seconds_by_name"]
 )
-SettingValue = TypeAliasType("SettingValue", bool | int | float | str | dict[str, float | None] | None)
 
 # Advice ---------------------------------------------------------------------------------------------------------------
 

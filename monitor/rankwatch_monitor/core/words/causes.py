@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple, assert_never
 
-from rankwatch.cli.formatting import count
+from rankwatch.cli.formatting import count, first_of
 from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.enums import Proof, WaitKind
 from rankwatch.contract.exits import LEFT_EARLY, exit_phrase
@@ -259,8 +259,7 @@ def unnamed(cause: Unnamed, when: When = When.NOW, *, short: bool = False) -> Pa
         return (f"by their progress alone no rank {v.is_} to blame",)
     lead = ""
     if cause.unanswered:  # it comes first: it is where to look
-        few = ", ".join(cause.unanswered[:3])
-        few += f" and {len(cause.unanswered) - 3} more" if len(cause.unanswered) > 3 else ""
+        few = first_of(cause.unanswered, 3)
         lead = f"node{'' if len(cause.unanswered) == 1 else 's'} {few} did not answer in time, and "
     first, *more = _why_none(cause.why, when, short=short)
     asleep = f"; {cause.asleep} of {cause.live} ranks {v.are} stuck in the kernel (state D)" if cause.asleep else ""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from rankwatch.cli.formatting import bandwidth, count, whole_percent
+from rankwatch.cli.formatting import bandwidth, count, listed, whole_percent
 from rankwatch.contract import topology
 from rankwatch.contract.enums import Cause
 from rankwatch_monitor.core.cause import SHOWN
@@ -93,16 +92,8 @@ def link(slow: SlowLink) -> str:
         return f"{text}, and none of them is late. All are on {slow.host}: its memory or CPUs are slow, not a network."
     if slow.slow_host:
         return f"{text}, and none of them is late: the slow member is {slow.slow_host}, as its other groups show."
-    between = some_hosts(slow.hosts)
+    between = listed(slow.hosts, SHOWN)
     return f"{text}, and none of them is late: the link between {between or 'them'} is slow."
-
-
-def some_hosts(hosts: Sequence[str]) -> str:
-    """``a and b``, ``a, b, c and 5 more``; empty: there are none."""
-    shown, more = list(hosts[:SHOWN]), len(hosts) - SHOWN
-    if more > 0:
-        return f"{', '.join(shown)} and {more} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def turns(slow: Turns) -> str:

@@ -19,7 +19,8 @@ from rankwatch.contract import semconv
 from rankwatch.contract.messages import Directive, Evidence, NodeObservation, NodeRegistration
 from rankwatch_monitor.core import apply
 from rankwatch_monitor.errors import HeldElsewhereError, UnknownJobError
-from rankwatch_monitor.http.auth import Bearer, Scope, TokenSource, line_of, refusal
+from rankwatch_monitor.http import auth
+from rankwatch_monitor.http.auth import Bearer, Scope, TokenSource, line_of
 from rankwatch_monitor.http.bodies import FirstError
 from rankwatch_monitor.http.fastlane.protocol import RespondLater
 from rankwatch_monitor.http.fastlane.requests import (
@@ -151,7 +152,7 @@ class LauncherFastLane:
             return None
         if self._origins.denied("POST", headers, guarded=self._tokens.any) is not None:
             return None
-        if refusal(self._tokens, Scope.INGEST, headers, job_id=begun.job_id) is not None:
+        if auth.refused(Bearer(self._tokens, headers), Scope.INGEST, begun.job_id) is not None:
             return None
         ownership = self._monitor.ownership
         if ownership is not None and not ownership.owns(begun.job_id):
@@ -230,7 +231,7 @@ class LauncherFastLane:
         head, headers, job_id = poll.head, poll.headers, poll.job_id
 
         def answer(ready: list[Directive] | None) -> None:
-            revoked = refusal(self._tokens, Scope.INGEST, headers, job_id=job_id) is not None
+            revoked = auth.refused(Bearer(self._tokens, headers), Scope.INGEST, job_id) is not None
             later(FallBackError(head) if ready is None or revoked else self._response(ready))
 
         poll.withdraw = broker.subscribe(job, poll.after, poll.wait, answer, poll.node)

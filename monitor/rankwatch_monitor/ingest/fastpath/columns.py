@@ -15,15 +15,8 @@ from operator import gt, itemgetter, le
 from typing import Any, Final, NamedTuple
 
 from rankwatch.contract import semconv
-from rankwatch_monitor.core.events import (
-    CollectiveWindow,
-    DeviceReading,
-    KernelStatistics,
-    OperationWindow,
-    RankReport,
-    SectionWindow,
-    WindowReport,
-)
+from rankwatch.contract.statistics import CollectiveWindow, KernelStatistics, OperationWindow, SectionWindow
+from rankwatch_monitor.core.events import DeviceReading, RankReport, WindowReport
 from rankwatch_monitor.ingest.limits import Limits
 from rankwatch_monitor.ingest.otlp.builder import COUNT_END, SECONDS_END
 from rankwatch_monitor.ingest.otlp.devices import ERROR_TYPE, READINGS

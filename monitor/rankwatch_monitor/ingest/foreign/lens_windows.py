@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from rankwatch.contract import semconv
 from rankwatch.contract.intervals import WINDOW_SECONDS
-from rankwatch_monitor.core.events import SectionWindow, WindowReport
+from rankwatch.contract.statistics import SectionWindow
+from rankwatch_monitor.core.events import WindowReport
 from rankwatch_monitor.ingest.foreign.lens_exported import SECTIONS, Exported, Timed
 
 _ABOUT: Final = 0.9

@@ -8,7 +8,7 @@ from typing import Any, Final
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from rankwatch.contract import semconv
-from rankwatch_monitor.core.events import KernelStatistics
+from rankwatch.contract.statistics import KernelStatistics
 from rankwatch_monitor.ingest.otlp.builder import ReportBuilder, attribute, value_of
 from rankwatch_monitor.ingest.otlp.named_statistics import NamedStatistics, SeriesKind
 from rankwatch_monitor.ingest.rejection import quote

@@ -14,7 +14,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from rankwatch.contract import semconv
 from rankwatch.contract.enums import Part
-from rankwatch_monitor.core.events import CollectiveWindow, OperationWindow, SectionWindow, WindowReport
+from rankwatch.contract.statistics import CollectiveWindow, OperationWindow, SectionWindow
+from rankwatch_monitor.core.events import WindowReport
 from rankwatch_monitor.ingest.otlp.builder import WHOLE_END, Read, ReportBuilder, value_of
 from rankwatch_monitor.ingest.otlp.named_statistics import NamedStatistics, SeriesKind, seconds_by_word
 

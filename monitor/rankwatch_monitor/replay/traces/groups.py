@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from rankwatch_monitor.core.events import CollectiveWindow
+from rankwatch.contract.statistics import CollectiveWindow
 from rankwatch_monitor.core.ranks import Floats, Ints
 from rankwatch_monitor.replay.traces.parts import Kind, grouped, spread
 from rankwatch_monitor.replay.traces.table import OperationTable

@@ -17,13 +17,8 @@ import numpy as np
 
 from rankwatch.contract.enums import Part
 from rankwatch.contract.semconv import STEP_SECTION
-from rankwatch_monitor.core.events import (
-    KernelStatistics,
-    RankIdentity,
-    RankReport,
-    SectionWindow,
-    WindowReport,
-)
+from rankwatch.contract.statistics import KernelStatistics, SectionWindow
+from rankwatch_monitor.core.events import RankIdentity, RankReport, WindowReport
 from rankwatch_monitor.core.ranks import Bools, Floats, Ints
 from rankwatch_monitor.replay.traces import kineto
 from rankwatch_monitor.replay.traces.groups import collectives, is_pair, turns

@@ -159,7 +159,7 @@ def proxies(monitor: str, variables: Mapping[str, str]) -> Iterator[Finding]:
     if not used:
         yield ok("proxies", "none is set")
         return
-    setting = ", ".join(f"{name}_proxy={_without_password(value)}" for name, value in sorted(used.items()))
+    setting = ", ".join(f"{name}_proxy={value.rpartition('@')[2]}" for name, value in sorted(used.items()))
     if not taken:
         yield ok("proxies", f"{setting}; not used for loopback and the monitor")
         return
@@ -255,7 +255,3 @@ def _rights() -> str:
     if scope is not None:
         rights.append(f"ptrace_scope {scope}: {_SCOPES.get(scope, 'unknown')}")
     return ", ".join(rights)
-
-
-def _without_password(url: str) -> str:
-    return url.rpartition("@")[2] if "@" in url else url

@@ -106,14 +106,14 @@ def setup(
     client = RankMonitorClient()
     client.init_workload_monitoring()
     holder.rank_monitor_client = client
-    if _is_rank_0(client):
+    if client.is_rank_0:
         _make_folder(Path(folder))
     if (earlier := _state_file(state.ft_state_path).read()) is not None:
         client.load_state_dict(earlier)
         _log_on_rank_0(
             client, "timeouts of an earlier run were loaded from %s: %s", state.ft_state_path, client.section_timeouts
         )
-    if policy is not None and _is_rank_0(client):
+    if policy is not None and client.is_rank_0:
         _report_stragglers(straggler, policy)
     client.start_section(SETUP_SECTION)
     state.is_setup_section_open = True
@@ -232,7 +232,7 @@ def _update_timeouts(client: RankMonitorClient, state: FaultToleranceState, *, a
     if not update.sections and not update.out_of_section:
         return
     complete = client.calculate_and_set_section_timeouts(update.sections, update.out_of_section)
-    if _is_rank_0(client) and state.ft_state_path is not None:
+    if client.is_rank_0 and state.ft_state_path is not None:
         _state_file(state.ft_state_path).write(client.state_dict(), seconds=FILE_SECONDS if at_end else 0.0)
     if complete:  # otherwise the client has logged what is missing
         _log_on_rank_0(client, "timeouts were updated for %s: %s", ", ".join(update.sections), client.section_timeouts)
@@ -286,12 +286,8 @@ def _iteration(global_state: Any) -> int | None:
     return getattr(getattr(global_state, "train_state", None), "step", None)
 
 
-def _is_rank_0(client: RankMonitorClient) -> bool:
-    return client.rank_info is not None and client.rank_info.global_rank == 0
-
-
 def _log_on_rank_0(client: RankMonitorClient, message: str, *arguments: object) -> None:
-    if _is_rank_0(client):
+    if client.is_rank_0:
         _log.info(message, *arguments)
 
 

@@ -174,7 +174,7 @@ class RankMonitorClient:
         learned = rankwatch.learned_timeouts() or LearnedTimeouts()
         wanted = set(learned.sections if selected_sections is None else selected_sections)
         missing = self._apply_learned(learned, wanted, outside=calc_out_of_section)
-        if missing and self._is_rank_0():  # all ranks miss the same
+        if missing and self.is_rank_0:  # all ranks miss the same
             self.logger.info("the monitor has not learned limits yet of: %s", ", ".join(sorted(missing)))
             self._await(wanted & missing)
         return bool(learned) and not missing
@@ -190,7 +190,7 @@ class RankMonitorClient:
         learned, _ = timeouts.from_learned(rankwatch.learned_timeouts() or LearnedTimeouts())
         if learned is None:
             self.logger.info("the monitor has not learned heartbeat limits yet; the configured ones remain in effect")
-            if self._is_rank_0():
+            if self.is_rank_0:
                 self._await(set(), heartbeats=True)
             return False
         self._apply_heartbeats(learned)
@@ -241,7 +241,7 @@ class RankMonitorClient:
 
     def _apply(self, changes: Mapping[str, Any]) -> None:
         # All ranks call this with the same values; one request to the monitor is enough.
-        if changes and self._is_rank_0():
+        if changes and self.is_rank_0:
             rankwatch.change_policy(changes, calculated=True)
 
     # Pending limits -------------------------------------------------------------------------------------------------
@@ -272,7 +272,9 @@ class RankMonitorClient:
             if beats is not None:
                 self._apply_heartbeats(beats)
 
-    def _is_rank_0(self) -> bool:
+    @property
+    def is_rank_0(self) -> bool:
+        """Whether this is the process of rank 0."""
         return self.rank_info is not None and self.rank_info.global_rank == 0
 
     def _ready(self, call: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankwatch.contract.collectives import series
-from rankwatch_monitor.core.events import OperationWindow
+from rankwatch.contract.statistics import OperationWindow
 from rankwatch_monitor.core.slow_cause import SlowLink
 from rankwatch_monitor.core.straggler.bandwidth import MAX_KEPT, Bandwidths, Moved
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankwatch_monitor.core.events import CollectiveWindow
+from rankwatch.contract.statistics import CollectiveWindow
 from rankwatch_monitor.core.straggler.links import MAX_TRANSFERS, Transfer, TransferTimes
 
 

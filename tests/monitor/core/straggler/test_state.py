@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from rankwatch.contract.policy import Policy
+from rankwatch.contract.statistics import KernelStatistics, SectionWindow
 from rankwatch_monitor.core.events import (
     DeviceReading,
-    KernelStatistics,
     RankIdentity,
     RankReport,
-    SectionWindow,
     WindowReport,
 )
 from rankwatch_monitor.core.straggler.best_medians import MAX_KERNELS, MAX_SECTIONS

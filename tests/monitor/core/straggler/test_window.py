@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rankwatch_monitor.core.events import CollectiveWindow, WindowReport
+from rankwatch.contract.statistics import CollectiveWindow
+from rankwatch_monitor.core.events import WindowReport
 from rankwatch_monitor.core.straggler.window import ABSENT, MAX_GROUPS, WindowAssembly
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from monitor.publish.prometheus.test_exposition import samples, value
 from monitor.publish.scored import scored
+from rankwatch.cli.formatting import listed
 from rankwatch.contract.collectives import series
-from rankwatch_monitor.core.events import OperationWindow
+from rankwatch.contract.statistics import OperationWindow
 from rankwatch_monitor.core.job import Job
 from rankwatch_monitor.core.slow_cause import SlowLink
 from rankwatch_monitor.core.straggler.bandwidth import Moved
@@ -76,6 +77,6 @@ def test_a_slow_link_states_bandwidths_and_its_member() -> None:
 
 @pytest.mark.parametrize("hosts", [2, 3, 500])
 def test_few_hosts_of_a_group_are_named(hosts: int) -> None:
-    said = words.some_hosts(HOSTS[:hosts])
+    said = listed(HOSTS[:hosts], words.SHOWN)
     assert len(said) < 100
     assert said.startswith("node0")

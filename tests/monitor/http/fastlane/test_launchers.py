@@ -293,7 +293,7 @@ def test_questions_that_were_answered_leave_nothing_to_the_collector_of_cycles()
             opened = lane.begin(HERE.ask(wait=20), ("127.0.0.1", 1))
             assert opened is not None
             assert lane.respond(opened[0], received.append) is None, "it waits"
-        monitor.end_long_polls()
+        monitor.broker.end_long_polls()
 
     gc.collect()
     gc.disable()

@@ -27,7 +27,8 @@ from monitor.ingest.otlp_requests import (
     section,
 )
 from rankwatch.contract import semconv
-from rankwatch_monitor.core.events import OperationWindow, RankReport
+from rankwatch.contract.statistics import OperationWindow
+from rankwatch_monitor.core.events import RankReport
 from rankwatch_monitor.ingest.fastpath import layout as layouts
 from rankwatch_monitor.ingest.fastpath.columns import FULL_DECODER, READ
 from rankwatch_monitor.ingest.limits import Counters, Limits

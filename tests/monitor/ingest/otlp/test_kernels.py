@@ -8,7 +8,7 @@ import pytest
 
 from monitor.ingest.decoding import Ingest
 from monitor.ingest.otlp_requests import NOW_NS, RANK_3, Fill, gauge, kernel, request_of
-from rankwatch_monitor.core.events import KernelStatistics
+from rankwatch.contract.statistics import KernelStatistics
 
 GEMM = "ampere_bf16_s16816gemm<128, 256>(grid 64x8x1, block 256x1x1)"
 WHOLE = {"min": 1.0, "median": 2.0, "tail": 3.0, "max": 4.0, "mean": 2.5, "stddev": 0.5}

@@ -20,7 +20,8 @@ from monitor.ingest.otlp_requests import (
     request_of,
     section,
 )
-from rankwatch_monitor.core.events import CollectiveWindow, OperationWindow, RankReport, SectionWindow, WindowReport
+from rankwatch.contract.statistics import CollectiveWindow, OperationWindow, SectionWindow
+from rankwatch_monitor.core.events import RankReport, WindowReport
 
 
 def closed_by(step: int, time_ns: int = NOW_NS) -> list[Fill]:

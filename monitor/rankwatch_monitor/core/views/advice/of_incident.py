@@ -219,7 +219,8 @@ def broken_node(s: Situation) -> Advice:
     hosts = tuple(s.broken_hosts)
     which = f"node {hosts[0]}" if len(hosts) == 1 else "the culprits' nodes"
     step = Step(f"Restart without {which}", f": {uncapital(_DOES_NOT_ANSWER)}", _reach(s))
-    order = Order(Action.RESTART_EXCLUDING_NODE, _words_without(hosts), _culprits(s), hosts)
+    ranks = tuple(culprit.rank for culprit in s.current.culprits)
+    order = Order(Action.RESTART_EXCLUDING_NODE, _words_without(hosts), ranks, hosts)
     return _advice(s, steps=(_with_stack(s, step),), orders=(order,), proposed=True)
 
 
@@ -361,10 +362,6 @@ def _leaving(s: Situation) -> tuple[Order, ...]:
 
 def _words_without(hosts: tuple[str, ...]) -> str:
     return f"Restart without {hosts[0]}" if len(hosts) == 1 else f"Restart without these {len(hosts)} nodes"
-
-
-def _culprits(s: Situation) -> tuple[int, ...]:
-    return tuple(culprit.rank for culprit in s.current.culprits)
 
 
 def _without(s: Situation) -> str:
