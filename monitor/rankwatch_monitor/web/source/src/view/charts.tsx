@@ -10,7 +10,7 @@ import { goesOn } from "../logic/verdict";
 import { eventsOf, over } from "../logic/phases";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { bandwidth, celsius, clock, duration, figure, hertz, percent, perSecond, plural, shortened, speedText } from "../logic/text";
+import { bandwidth, celsius, clock, duration, figure, hertz, percent, perSecond, plural, speedText } from "../logic/text";
 import { zone } from "../logic/zone";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
@@ -196,7 +196,7 @@ function Broken({ found }: { found: readonly NonFinite[] }) {
 }
 
 /** The command line's sentences are ASCII. */
-const arrows = (text: string): string => shortened(text.replaceAll(" -> ", " → "));
+const arrows = (text: string): string => text.replaceAll(" -> ", " → ");
 
 export function Explanation({ why }: { why: Why }) {
   const shares = consistsOf(why);
