@@ -212,7 +212,7 @@ export function Explanation({ why }: { why: Why }) {
           ))}
         </ul>
       )}
-      {why.slow?.length ? <p class="also">{arrows(`Slow ranks: ${why.slow.map(({ sentence }) => sentence).join("; ")}.`)}</p> : null}
+      {why.slow?.length && !why.states_slow ? <p class="also">{arrows(`Slow ranks: ${why.slow.map(({ sentence }) => sentence).join("; ")}.`)}</p> : null}
       {why.seen?.length ? <p class="also">{arrows(why.seen.join(" "))}</p> : null}
     </div>
   );
