@@ -124,10 +124,9 @@ def _restarts(incidents: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _what(incident: Mapping[str, Any]) -> tuple[Any, ...]:
     """What happened: of a crash the errors, of anything else the place, without its durations."""
-    culprits = incident["culprits"]
     if incident["kind"] == VerdictKind.PROCESS_EXITED:
-        return tuple((each["rank"], each["host"], json.dumps(each["cause"], sort_keys=True)) for each in culprits)
-    ranks = tuple((each["rank"], each["class"]) for each in culprits)
+        return tuple((each["rank"], each["host"], json.dumps(each["cause"])) for each in incident["culprits"])
+    ranks = tuple((culprit["rank"], culprit["class"]) for culprit in incident["culprits"])
     return incident["kind"], incident["section"], incident["furthest_iteration"], ranks, incident["action"]
 
 

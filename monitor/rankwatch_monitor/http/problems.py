@@ -76,8 +76,8 @@ def install(app: FastAPI, counters: Counters) -> None:
     async def unknown_job(request: Request, error: UnknownJobError) -> JSONResponse:
         del request
         counters.reject("unknown")
-        remedy = "GET /api/v1/jobs lists all jobs"
-        return problem(404, f"there is no job {str(error.args[0])[:200]!r}", remedy=remedy)
+        what = f"there is no job {str(error.args[0])[:200]!r}"
+        return problem(404, what, remedy="GET /api/v1/jobs lists all jobs")
 
     @app.exception_handler(TooManyError)
     async def too_many(request: Request, error: TooManyError) -> JSONResponse:

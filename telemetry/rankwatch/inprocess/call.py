@@ -43,7 +43,6 @@ from rankwatch.inprocess.state import (
     describe,
     is_collective_error,
     is_store_error,
-    named,
     report_abandoned,
     report_expendable,
     report_restart,
@@ -335,7 +334,7 @@ class Call:
         """Record that this rank ends, by an exit or by an error of a callback."""
         if self.state is None:
             return
-        what = f"left with {named(error)}"
+        what = describe(error, "left with")
         with contextlib.suppress(RuntimeError):  # the store has ended already
             self._peers.mark_lost(self._rank, what)
             self._peers.interrupt(self.state.iteration, FailureRecord(self._rank, FailureKind.GONE, what))

@@ -113,9 +113,8 @@ def decide(
     excluded = {**plan.excluded, **unfit, **lost}
     if fault is not None:
         counts[fault.rank] = counts.get(fault.rank, 0) + 1
-        if rules.exclude_after(number := counts[fault.rank]):
-            why = f"it has caused {number} faults, max_rank_faults is {rules.max_rank_faults}"
-            excluded.setdefault(fault.rank, why)
+        if rules.exclude_after(n := counts[fault.rank]):
+            excluded.setdefault(fault.rank, f"it has caused {n} faults, max_rank_faults is {rules.max_rank_faults}")
     for rank in with_node_mates(excluded, nodes, rules.granularity):
         excluded.setdefault(rank, f"its node {nodes[rank]} is excluded")
     cause = f"rank {fault.rank} {fault.what}" if fault is not None else "the iteration was interrupted"

@@ -105,15 +105,10 @@ def state_of(plan: IterationPlan, rank: int, world: int, error: Exception | None
 # Errors ---------------------------------------------------------------------------------------------------------------
 
 
-def describe(error: BaseException) -> str:
+def describe(error: BaseException, verb: str = "raised") -> str:
     """Return "raised TYPE: first line", to follow "rank N" in a sentence."""
-    return f"raised {named(error)}"
-
-
-def named(error: BaseException) -> str:
-    """Return "TYPE: first line"."""
     text = (_text(error).strip().splitlines() or [""])[0]
-    return ": ".join(filter(None, (type(error).__name__, text[:ERROR_TEXT_LENGTH])))
+    return f"{verb} {': '.join(filter(None, (type(error).__name__, text[:ERROR_TEXT_LENGTH])))}"
 
 
 def is_collective_error(error: BaseException) -> bool:

@@ -298,8 +298,8 @@ def _explain_at(
     taken = f"steps took {duration(found.before)} before and {duration(found.after)} after"
     visible = None if found.evidence is Evidence.SAME else found.visible
     words = steady(f"at {clock_time(at, now)}", taken, visible, end - first, happened)
-    since = began(samples, first)
-    return Explanation("steady", words, since, found.before, found.after, states_slow=True, compared=found)
+    span = found.before, found.after
+    return Explanation("steady", words, began(samples, first), *span, states_slow=True, compared=found)
 
 
 def _explain_change(

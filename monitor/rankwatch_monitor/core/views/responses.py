@@ -1046,7 +1046,6 @@ class Why(TypedDict):
     """Where the same seconds, or some of them, are seen too: sentences."""
     slow: list[SlowSpan]
     states_slow: bool
-    """The sentence names them."""
     compared: Compared | None
     """Null: too few."""
     late: StatedLate | None

@@ -972,7 +972,7 @@ export type WaitKind = "thread" | "timed" | "child" | "file_lock" | "socket" | "
   circumstances: Circumstance[];
   /** Where the same seconds, or some of them, are seen too: sentences. */ seen: string[];
   slow: SlowSpan[];
-  /** The sentence names them. */ states_slow: boolean;
+  states_slow: boolean;
   /** Null: too few. */ compared: Compared | null;
   late: StatedLate | null;
 }

@@ -173,10 +173,8 @@ export function cutMiddle(text: string, most: number): string {
 export const slowRankWords = (slow: SlowRank): string => `Rank ${slow.rank}'s ${slowRankFigures(slow)}`;
 
 /** "all_gather kernel takes 1.80 times the median of all ranks". */
-export function slowRankFigures({ worst, ratio }: SlowRank): string {
-  const than = worst.ranks === 2 ? "that of the other rank" : "the median of all ranks";
-  return `${shortName(worst.name)} kernel takes ${ratio.toFixed(2)} times ${than}`;
-}
+export const slowRankFigures = ({ worst, ratio }: SlowRank): string =>
+  `${shortName(worst.name)} kernel takes ${ratio.toFixed(2)} times ${worst.ranks === 2 ? "that of the other rank" : "the median of all ranks"}`;
 
 /** Seconds by which a rank's kernels make its step longer than the median rank's: each of those in which it is the slowest. */
 export interface Lag {
