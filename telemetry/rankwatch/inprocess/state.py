@@ -105,11 +105,10 @@ def state_of(plan: IterationPlan, rank: int, world: int, error: Exception | None
 # Errors ---------------------------------------------------------------------------------------------------------------
 
 
-def describe(error: BaseException) -> str:
+def describe(error: BaseException, verb: str = "raised") -> str:
     """Return "raised TYPE: first line", to follow "rank N" in a sentence."""
     text = (_text(error).strip().splitlines() or [""])[0]
-    kind = type(error).__name__
-    return f"raised {kind}: {text[:ERROR_TEXT_LENGTH]}" if text else f"raised {kind}"
+    return f"{verb} {': '.join(filter(None, (type(error).__name__, text[:ERROR_TEXT_LENGTH])))}"
 
 
 def is_collective_error(error: BaseException) -> bool:

@@ -54,4 +54,5 @@ def test_an_error_that_cannot_describe_itself_has_a_name() -> None:
             raise ValueError
 
     assert describe(MuteError()) == "raised MuteError"
+    assert describe(MuteError(), "left with") == "left with MuteError"
     assert describe(ValueError("first\nsecond")) == "raised ValueError: first"

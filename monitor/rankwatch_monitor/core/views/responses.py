@@ -1044,6 +1044,7 @@ class Why(TypedDict):
     seen: list[str]
     """Where the same seconds, or some of them, are seen too: sentences."""
     slow: list[SlowSpan]
+    states_slow: bool
     compared: Compared | None
     """Null: too few."""
     late: StatedLate | None

@@ -2,7 +2,6 @@
 
 import type { HistorySample, JobSummary, Trends, Why } from "../api/types";
 import { PARTS } from "./parts";
-import { shortened } from "./text";
 import { median } from "./timeline";
 
 type Contributor = Why["contributors"][number];
@@ -354,7 +353,7 @@ export function stepsBySpeed(time: readonly number[], speed: readonly (number | 
 }
 
 /** A sentence of an explanation; those of the command line are ASCII. */
-export const withArrows = (text: string): string => shortened(text.replaceAll(" -> ", " → "));
+export const withArrows = (text: string): string => text.replaceAll(" -> ", " → ");
 
 /** What the change consists of, by its share; what the sentence states already is left out. */
 export const consistsOf = ({ contributors }: Why): Contributor[] => contributors.filter(({ share, stated }) => share > 0 && !stated).slice(0, 3);

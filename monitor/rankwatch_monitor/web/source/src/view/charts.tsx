@@ -197,14 +197,14 @@ function Broken({ found }: { found: readonly NonFinite[] }) {
 }
 
 export function Explanation({ why }: { why: Why }) {
-  const shares = consistsOf(why);
+  const shares = consistsOf(why), slow = why.states_slow ? [] : why.slow;
   return (
     <div class="explanation" data-kind={why.kind}>
       <p>{withArrows(why.sentence)}</p>
-      {shares.length + why.slow.length + why.seen.length > 0 && (
+      {shares.length + slow.length + why.seen.length > 0 && (
         <Folded name="behind" title="What is behind it">
           {shares.length > 0 && <ul>{shares.map((each) => <li key={each.sentence}><b>{percent(each.share)}</b> {withArrows(each.sentence)}</li>)}</ul>}
-          {why.slow.length > 0 && <p class="also">{withArrows(`Slow ranks: ${why.slow.map(({ sentence }) => sentence).join("; ")}.`)}</p>}
+          {slow.length > 0 && <p class="also">{withArrows(`Slow ranks: ${slow.map(({ sentence }) => sentence).join("; ")}.`)}</p>}
           {why.seen.length > 0 && <p class="also">{withArrows(why.seen.join(" "))}</p>}
         </Folded>
       )}
