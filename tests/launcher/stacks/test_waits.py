@@ -493,7 +493,7 @@ def test_names_are_cut_and_no_terminal_obeys_them(tmp_path: Path) -> None:
     (tmp_path / "7" / "fd").mkdir()
     (tmp_path / "7" / "fd" / "3").symlink_to("/dev/pts/" + "\x1b\n\u202e" * 60)
     found = wait_of(7, {}, {}, proc=tmp_path, machine="x86_64").wait
-    assert found.kind is WaitKind.TERMINAL
+    assert found.kind is WaitKind.EVENT
     assert found.target.isprintable()
     assert found.through == "\\x1b[2J"
     assert len(found.target) <= 256
