@@ -182,7 +182,7 @@ class MonitorClient:
     def _rejected(self, status: int, detail: str, method: str, path: str) -> MonitorError:
         if status in (401, 403):
             may = "control" if method != "GET" or path.startswith(CONTROLLED) else "read"
-            reason = detail.partition("; use one")[0] or "the monitor wants another token"
+            reason = detail or "the monitor wants another token"
             if status == 401 and not self._token:
                 reason = f"the monitor at {self._url} needs a token"
             unnamed = self._url == DEFAULT_MONITOR and not self._token  # which gets none that was given
@@ -191,8 +191,8 @@ class MonitorClient:
         if status == 404 and not detail:
             return self.not_a_monitor()
         if status == 404:
-            words = f"{detail.partition(';')[0]}; 'rankwatch status' lists those there are"
-            return MonitorError(words, EXIT_WRONG, unknown=True)
+            lists = "token list" if path.startswith("/tokens") else "status"
+            return MonitorError(f"{detail}; 'rankwatch {lists}' lists those there are", EXIT_WRONG, unknown=True)
         if status in (409, 422) and detail:
             return MonitorError(detail, EXIT_WRONG)
         return MonitorError(

@@ -268,8 +268,11 @@ def test_the_commands(monitor: RunningMonitor, root: Api, capsys: pytest.Capture
     assert "from-cli" in listed
     assert secret not in listed
     assert token(["revoke", "from-cli", *own]) == 0
-    assert token(["revoke", "from-cli", *own]) == 2
     capsys.readouterr()
+    assert token(["revoke", "from-cli", *own]) == 2
+    assert capsys.readouterr().err == (
+        "rankwatch token: there is no token 'from-cli'; 'rankwatch token list' lists those there are\n"
+    )
     assert audit([*own, "--limit", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [lines[1].split()[3], lines[3].split()[3], len(lines)] == ["token.revoke", "token.create", 5]

@@ -88,7 +88,7 @@ def add_tabs(app: FastAPI, script: Script) -> None:
 def _no_control(script: Script, request: Request) -> JSONResponse | None:
     if script.control in (None, request.cookies.get(COOKIE)):
         return None
-    return problem(403, "this token does not allow control; use one that does")
+    return problem(403, "this token does not allow control")
 
 
 def problem(status: int, detail: str) -> JSONResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
@@ -122,10 +123,11 @@ def _restarts(incidents: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _what(incident: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What happened, without its durations: sentences about a hang differ in them, those about a crash in the error."""
+    """What happened: of a crash the errors, of anything else the place, without its durations."""
+    culprits = incident["culprits"]
     if incident["kind"] == VerdictKind.PROCESS_EXITED:
-        return (incident["reason"],)
-    ranks = tuple((culprit["rank"], culprit["class"]) for culprit in incident["culprits"])
+        return tuple((each["rank"], each["host"], json.dumps(each["cause"], sort_keys=True)) for each in culprits)
+    ranks = tuple((each["rank"], each["class"]) for each in culprits)
     return incident["kind"], incident["section"], incident["furthest_iteration"], ranks, incident["action"]
 
 

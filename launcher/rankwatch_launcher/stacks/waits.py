@@ -149,7 +149,7 @@ def wait_of(
     """
     main = threads.get(pid)
     if any(map(_debugged, threads.values())):
-        return Found(Wait(WaitKind.TERMINAL, "a debugger"))
+        return Found(Wait(WaitKind.DEBUGGER))
     if main is not None and waits_for_peers(main.frames, device=device):
         return Found(Wait(WaitKind.PEERS))
     calls = SYSTEM_CALLS.get(machine)
@@ -214,7 +214,7 @@ class _Search:
         if not state or state[0] in "ZX":
             return None
         if state[0] == "t":
-            return Wait(WaitKind.TERMINAL, "a debugger", None, through)
+            return Wait(WaitKind.DEBUGGER, "", None, through)
         if state[0] == "T":
             self.last = self.last or Wait(WaitKind.STOPPED, self._command(pid), None, through)
             return None

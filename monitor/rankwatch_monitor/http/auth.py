@@ -211,7 +211,7 @@ def refused(bearer: Bearer, scope: Scope, job_id: str | None) -> tuple[int, str]
     """As :func:`refusal`."""
     grant = bearer.grant()
     if grant is not None and not grant.allows(scope):
-        return 403, f"this token does not allow {scope}; use one that does"
+        return 403, f"this token does not allow {scope}"
     if grant is not None:
         return (403, _other_job(grant, job_id)) if job_id is not None and not grant.covers(job_id) else None
     return no_grant(bearer)

@@ -16,7 +16,7 @@ from rankwatch_monitor.ingest.limits import Counters
 
 PROBLEM: Final[dict[str, Any]] = {
     "title": "Problem",
-    "description": "What is wrong and how to fix it, in one sentence (RFC 9457).",
+    "description": "What is wrong and how to fix it (RFC 9457).",
     "type": "object",
     "required": ["type", "title", "status", "detail"],
     "properties": {
@@ -24,6 +24,7 @@ PROBLEM: Final[dict[str, Any]] = {
         "title": {"type": "string"},
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
         "detail": {"type": "string", "minLength": 1},
+        "remedy": {"type": "string", "description": "where it is another one for users of the API than for others"},
         "errors": {
             "type": "array",
             "items": {
@@ -58,7 +59,7 @@ def install(app: FastAPI, counters: Counters) -> None:
             allowed = (error.headers or {}).get("Allow", "")
             detail = f"{request.method} is not allowed at {request.url.path}; use {allowed}"
         if error.status_code == 404 and detail == "Not Found":
-            detail = f"there is nothing at {request.url.path}; the API is described at /docs"
+            return problem(404, f"there is nothing at {request.url.path}", remedy="the API is described at /docs")
         return problem(error.status_code, str(detail), dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)
@@ -75,7 +76,8 @@ def install(app: FastAPI, counters: Counters) -> None:
     async def unknown_job(request: Request, error: UnknownJobError) -> JSONResponse:
         del request
         counters.reject("unknown")
-        return problem(404, f"there is no job {str(error.args[0])[:200]!r}; GET /api/v1/jobs lists all jobs")
+        remedy = "GET /api/v1/jobs lists all jobs"
+        return problem(404, f"there is no job {str(error.args[0])[:200]!r}", remedy=remedy)
 
     @app.exception_handler(TooManyError)
     async def too_many(request: Request, error: TooManyError) -> JSONResponse:

@@ -60,7 +60,7 @@ def token_routes(routes: APIRouter, registry: TokenRegistry, tokens: TokenSource
         try:
             revoked = await registry.revoke(name)
         except KeyError:
-            raise HTTPException(404, f"there is no token {name[:100]!r}; GET /api/v1/tokens lists all") from None
+            raise HTTPException(404, f"there is no token {name[:100]!r}") from None
         except NotStoredError as error:
             record(audit, request, "token.revoke", name, {"stored": False})
             raise HTTPException(503, str(error)) from None

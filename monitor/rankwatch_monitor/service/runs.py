@@ -23,9 +23,8 @@ WARNED_WITHIN: Final = 4 * POLL_SECONDS
 
 @dataclass(slots=True)
 class _Conflict:
-    run: str
-    """The run that was refused the id."""
-    words: str
+    claim: RunClaim
+    """Of the run that was refused the id."""
     at: float
     """Unix seconds."""
     warned: set[str] = field(default_factory=set)
@@ -42,18 +41,13 @@ class Runs:
     def claim(self, job_id: str, claim: RunClaim, job: Job | None, now: float) -> str:
         """Claim an id for a run; returns the run that has it, empty if the claim holds."""
         if rival := self._rival(job_id, claim.run, job, now):
-            where = f"{claim.host} (process {claim.launcher_pid})"
-            words = (
-                f"another run with the id {job_id!r} of this job was started on {where}; it is watched under another "
-                "id. Give each run its own --job-id"
-            )
-            if (known := self._conflicts.get(job_id)) is None or known.words != words:
+            if (known := self._conflicts.get(job_id)) is None or known.claim != claim:
                 if len(self._conflicts) >= MOST_CONFLICTS:  # most are of ids that never became jobs
                     kept = self._conflicts.items()
                     self._conflicts = {job: each for job, each in kept if now - each.at < WARNED_WITHIN}
-                self._conflicts[job_id] = _Conflict(claim.run, words, now)
+                self._conflicts[job_id] = _Conflict(claim, now)
             return rival
-        if (known := self._conflicts.get(job_id)) is not None and known.run == claim.run:
+        if (known := self._conflicts.get(job_id)) is not None and known.claim.run == claim.run:
             del self._conflicts[job_id]  # it has waited for the end of its predecessor: there is no other run
         self._forget(now)
         self._claims[job_id] = claim, now
@@ -70,7 +64,11 @@ class Runs:
             return []
         conflict = self._conflicts[job_id]
         conflict.warned.add(node)
-        return [conflict.words]
+        where = f"{conflict.claim.host} (process {conflict.claim.launcher_pid})"
+        return [
+            f"another run with the id {job_id!r} of this job was started on {where}; it is watched under another "
+            "id. Give each run its own --job-id"
+        ]
 
     def forget(self, job_id: str) -> None:
         """A job was dropped."""

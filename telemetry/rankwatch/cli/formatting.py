@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from rankwatch.contract.enums import RESTARTS
+
 WIDTH: Final = 100
 """Columns of output to anything but a terminal."""
 
@@ -185,7 +187,7 @@ PHASES: Final = {
 
 def action_line(incident: Mapping[str, Any]) -> str:
     """What was or will be done about an incident, as the API has it: ``planned action: restart; the policy is ...``."""
-    action, timeline, restarts = incident["action"], incident["timeline"], incident["action"].startswith("restart")
+    action, timeline, restarts = incident["action"], incident["timeline"], incident["action"] in RESTARTS
     label, what = "action", spaced(action)
     if action == "log":
         what = "none, only recorded"

@@ -92,15 +92,14 @@ def text(answer: Mapping[str, Any], terminal: Terminal | None = None) -> str:
         for each in changed:
             spans = f"{_span(each['before']):>8} -> {_span(each['after']):>8}"
             lines.append(f"  {each['part']:<15} {spans} {_percent(each['share']):>6} %")
-    shares = [each for each in answer.get("contributors") or () if each["share"] > 0]
-    if shares := [each for each in shares if each["sentence"] not in answer["sentence"]]:
+    if shares := [each for each in answer.get("contributors") or () if each["share"] > 0 and not each["stated"]]:
         lines += ["", "What takes another time"]
         lines += [f"  {_percent(each['share']):>4} %  {each['sentence']}" for each in shares]
     if answer.get("seen"):
         lines += ["", "Where it is seen too", *(f"  {sentence}" for sentence in answer["seen"])]
-    slow = [*answer.get("slow", ()), *([late] if (late := answer.get("late")) else ())]
-    if slow := [each["sentence"] for each in slow if each["sentence"] not in answer["sentence"]]:
-        lines += ["", "Slow ranks", *(f"  {sentence}" for sentence in slow)]
+    slow = () if answer.get("states_slow") else answer.get("slow", ())
+    if slow := [*slow, *([late] if (late := answer.get("late")) else ())]:
+        lines += ["", "Slow ranks", *(f"  {each['sentence']}" for each in slow)]
     if answer.get("circumstances"):
         lines += ["", "What else changed at that time"]
         lines += [f"  {each['sentence']}" for each in answer["circumstances"]]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import signal as signals
-from collections.abc import Iterator
 from typing import Final
 
 LEFT_EARLY: Final = " while other ranks still needed it"
@@ -33,7 +32,6 @@ Python's ConnectionResetError, the timeouts of HTTP clients.
 
 _ALWAYS_THE_SAME: Final = re.compile(r"\b(?:RuntimeError|AcceleratorError): (?=CUDA error: )")
 """The class of every error of CUDA."""
-_COMMON_CODE: Final = re.compile(r" exited with code 1(?=: )")
 
 
 def is_consequence(message: str) -> bool:
@@ -78,8 +76,6 @@ def lost_peer(victims: int) -> str:
     return "1 rank lost its peer" if victims == 1 else f"{victims} ranks lost their peer"
 
 
-def shorter_exits(text: str) -> Iterator[str]:
-    """The text with less and less of its exit phrase; the kind of the error stays."""
-    for needless in (_ALWAYS_THE_SAME, _COMMON_CODE):
-        text = needless.sub("", text, count=1)
-        yield text
+def brief_error(message: str) -> str:
+    """The message of an exception without a class that says nothing; the kind of the error stays."""
+    return _ALWAYS_THE_SAME.sub("", message, count=1)

@@ -171,10 +171,13 @@ _SENTENCES: Final[Mapping[str, str]] = {
 
 def sentence(result: CheckResult) -> str:
     """``storage: /ckpt cannot be used: Read-only file system``; the name alone where a check passed."""
-    words = _SENTENCES.get(result.reason, "")
-    if not words:
-        return f"{result.name}: {result.reason}" if result.reason else result.name
-    return f"{result.name}: {words.format_map(_Fields(result.evidence))}"
+    return f"{result.name}: {clause(result)}" if result.reason else result.name
+
+
+def clause(result: CheckResult) -> str:
+    """``/ckpt cannot be used: Read-only file system``; empty where a check passed."""
+    words = _SENTENCES.get(result.reason)
+    return result.reason if words is None else words.format_map(_Fields(result.evidence))
 
 
 def unfit(results: Iterable[CheckResult]) -> str:

@@ -43,6 +43,7 @@ from rankwatch.inprocess.state import (
     describe,
     is_collective_error,
     is_store_error,
+    named,
     report_abandoned,
     report_expendable,
     report_restart,
@@ -309,7 +310,8 @@ class Call:
         """Raise, since this rank is excluded; under torchelastic wait for the end, since an exit restarts all ranks."""
         self._terminate()
         if "TORCHELASTIC_RUN_ID" not in os.environ:
-            kind = FaultCounterExceededError if "max_rank_faults" in why else HealthCheckError
+            exceeds = self._rules.exclude_after(plan.fault_counts.get(self._rank, 0))
+            kind = FaultCounterExceededError if exceeds else HealthCheckError
             raise kind(f"rank {self._rank} is excluded: {why}") from self._last_error
         _log.warning("rank %d is parked until the job ends: %s", self._rank, why)
         self._thread.end_cleanup()
@@ -333,7 +335,7 @@ class Call:
         """Record that this rank ends, by an exit or by an error of a callback."""
         if self.state is None:
             return
-        what = f"left with {describe(error).removeprefix('raised ')}"
+        what = f"left with {named(error)}"
         with contextlib.suppress(RuntimeError):  # the store has ended already
             self._peers.mark_lost(self._rank, what)
             self._peers.interrupt(self.state.iteration, FailureRecord(self._rank, FailureKind.GONE, what))

@@ -73,6 +73,10 @@ class RestartRules:
     max_rank_faults: int | None = None
     max_restarts: int | None = None
 
+    def exclude_after(self, faults: int) -> bool:
+        """Whether a rank that has caused so many faults is excluded for them."""
+        return self.max_rank_faults is not None and faults > self.max_rank_faults
+
 
 def root_cause(records: Sequence[FailureRecord]) -> FailureRecord | None:
     """Return the record that explains the others; None without records."""
@@ -109,9 +113,9 @@ def decide(
     excluded = {**plan.excluded, **unfit, **lost}
     if fault is not None:
         counts[fault.rank] = counts.get(fault.rank, 0) + 1
-        limit = rules.max_rank_faults
-        if limit is not None and counts[fault.rank] > limit:
-            excluded.setdefault(fault.rank, f"it has caused {counts[fault.rank]} faults, max_rank_faults is {limit}")
+        if rules.exclude_after(number := counts[fault.rank]):
+            why = f"it has caused {number} faults, max_rank_faults is {rules.max_rank_faults}"
+            excluded.setdefault(fault.rank, why)
     for rank in with_node_mates(excluded, nodes, rules.granularity):
         excluded.setdefault(rank, f"its node {nodes[rank]} is excluded")
     cause = f"rank {fault.rank} {fault.what}" if fault is not None else "the iteration was interrupted"

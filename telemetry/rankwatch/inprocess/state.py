@@ -107,9 +107,13 @@ def state_of(plan: IterationPlan, rank: int, world: int, error: Exception | None
 
 def describe(error: BaseException) -> str:
     """Return "raised TYPE: first line", to follow "rank N" in a sentence."""
+    return f"raised {named(error)}"
+
+
+def named(error: BaseException) -> str:
+    """Return "TYPE: first line"."""
     text = (_text(error).strip().splitlines() or [""])[0]
-    kind = type(error).__name__
-    return f"raised {kind}: {text[:ERROR_TEXT_LENGTH]}" if text else f"raised {kind}"
+    return ": ".join(filter(None, (type(error).__name__, text[:ERROR_TEXT_LENGTH])))
 
 
 def is_collective_error(error: BaseException) -> bool:

@@ -26,6 +26,12 @@ def restart(attempt: int, reason: str, action: str = "restart", **of: Any) -> di
     }  # fmt: skip
 
 
+def crash(message: str, host: str = "host-0") -> dict[str, Any]:
+    """What makes an incident a crash of rank 1."""
+    cause = {"kind": "exited", "code": 1, "message": message, "early": False}
+    return {"kind": "process_exited", "culprits": [{"rank": 1, "host": host, "class": "dead", "cause": cause}]}
+
+
 def lines(*arguments: Any) -> list[str]:
     made = closing(*arguments)
     return [" · ".join((made.what, *made.facts)), *made.restarts]
@@ -140,7 +146,7 @@ def test_a_suspicion_that_ended_by_itself_is_no_restart() -> None:
 
 
 def test_one_restart_is_one_line_although_a_hang_was_suspected_first() -> None:
-    found = [restart(1, "rank 1 exited", kind="process_exited"), restart(1, "all ranks are stuck")]
+    found = [restart(1, "rank 1 exited", **crash("KeyError")), restart(1, "all ranks are stuck")]
     for earlier in (found[1], found[1] | SUSPECTED):
         [line] = lines(Outcome(FINISHED, 0, job_id="job", restarts=1), {}, [found[0], earlier])[1:]
         assert line.endswith("rank 1 exited")
@@ -157,7 +163,14 @@ def test_no_sentence_is_repeated() -> None:
 
 
 def test_crashes_of_one_rank_with_different_errors_are_told_apart() -> None:
-    crash = {"kind": "process_exited", "culprits": [{"rank": 1, "class": "dead"}], "furthest_iteration": 44}
-    crashes = [restart(attempt, f"ValueError: {attempt % 2}", **crash) for attempt in (3, 2, 1)]
+    crashes = [restart(attempt, "ValueError", **crash(f"ValueError: {attempt % 2}")) for attempt in (3, 2, 1)]
     told = lines(Outcome(FINISHED, 0, job_id="job", restarts=3), {}, crashes)[1:]
     assert [line.count("ValueError") for line in told] == [1, 1, 0]
+
+
+def test_a_crash_is_the_same_whatever_its_sentence_adds() -> None:
+    found = [restart(2, "ValueError; after that, rank 3 ended", **crash("ValueError"))]
+    found.append(restart(1, "ValueError", **crash("ValueError")))
+    for host, times in (("host-0", 1), ("host-1", 2)):
+        told = lines(Outcome(FINISHED, 0, job_id="job"), {}, [found[0] | crash("ValueError", host), found[1]])[1:]
+        assert sum("ValueError" in line for line in told) == times

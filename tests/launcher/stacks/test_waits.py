@@ -311,10 +311,10 @@ def test_the_end_of_a_sleep_is_known(tmp_path: Path) -> None:
         wait_for(lambda: (left := read(child.pid).seconds) is not None and 500 < left <= 600, "the time left", 15)
 
 
-def test_a_debugger_is_a_terminal(tmp_path: Path) -> None:
+def test_a_debugger_that_asks_for_input_is_one(tmp_path: Path) -> None:
     code = "import os, pdb, sys\nos.mkfifo('f')\nsys.stdin = os.fdopen(os.open('f', os.O_RDWR))\npdb.set_trace()\nx = 1"
     with process(code, tmp_path) as child:
-        wait_for(lambda: read(child.pid).kind is WaitKind.TERMINAL, "the debugger", 15)
+        wait_for(lambda: read(child.pid).kind is WaitKind.DEBUGGER, "the debugger", 15)
 
 
 @pytest.mark.parametrize(("function", "debugged"), [("PyDB._do_wait_suspend", True), ("PyDBDaemonThread.run", False)])
@@ -323,7 +323,7 @@ def test_only_what_an_ide_suspended_is_debugged(function: str, debugged: bool, t
     with process("import threading; threading.Event().wait()", tmp_path) as child:
         wait_for(lambda: at_rest(child.pid), "the wait", 15)
         others = {child.pid + 1: PythonThread("ide", (Frame(function, "/ide/debugpy/_vendored/pydevd/pydevd.py", 1),))}
-        assert (wait_of(child.pid, others, _parents()).wait.kind is WaitKind.TERMINAL) is debugged
+        assert (wait_of(child.pid, others, _parents()).wait.kind is WaitKind.DEBUGGER) is debugged
 
 
 def test_a_process_that_a_debugger_holds_is_not_stopped(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_a_process_that_a_debugger_holds_is_not_stopped(tmp_path: Path) -> None:
     with process("import threading; threading.Event().wait()", tmp_path) as child:
         assert ptrace(attach, child.pid, None, None) == 0, os.strerror(ctypes.get_errno())
         try:
-            wait_for(lambda: read(child.pid).kind is WaitKind.TERMINAL, "the debugger", 15)
+            wait_for(lambda: read(child.pid).kind is WaitKind.DEBUGGER, "the debugger", 15)
             assert procfs.process_state(child.pid) is ProcessState.ALIVE
         finally:
             ptrace(detach, child.pid, None, None)

@@ -54,5 +54,8 @@ def test_alive_and_ready(api: Api) -> None:
 def test_an_unknown_address_answers_where_the_api_is_described(api: Api) -> None:
     answer = api.get("/no/such/page")
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
-    assert "/docs" in answer.json()["detail"]
+    assert (answer.json()["detail"], answer.json()["remedy"]) == (
+        "there is nothing at /no/such/page",
+        "the API is described at /docs",
+    )
     assert api.get("/docs").status_code == 200

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from monitor.core.scene import Scene
 from rankwatch.contract.messages import NodeRegistration, RunClaim
 from rankwatch_monitor.core import nodes
@@ -30,6 +32,13 @@ def test_of_two_that_start_together_one_is_refused() -> None:
     runs.claim("job", FIRST, None, NOW)
     assert runs.claim("job", SECOND, None, NOW + 0.1) == "the launcher on node-a (process 11)"
     assert runs.claim("other", SECOND, None, NOW + 0.1) == ""
+
+
+def test_of_each_further_run_the_launchers_are_warned_once() -> None:
+    runs, first = Runs(), job()
+    for run, warned in ((SECOND, 1), (SECOND, 0), (replace(SECOND, run="third"), 1)):
+        runs.claim("job", run, first, NOW)
+        assert len(runs.take_warnings("job", "n0")) == warned
 
 
 def test_a_second_run_is_refused_while_launchers_of_the_first_live() -> None:

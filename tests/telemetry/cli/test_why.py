@@ -71,8 +71,9 @@ def test_all_that_is_known_as_lines() -> None:
         "sentence": "Steps take 2.1 times as long.",
         "parts": [{"part": "data", "before": 0.04, "after": 0.45, "share": 0.83}],
         "contributors": [
-            {"share": 0.8, "sentence": "kernel \x1b[2J 40 ms -> 0.45 s"},
-            {"share": 0.0, "sentence": "section 'forward' 40 ms -> 0.45 s"},
+            {"share": 0.8, "sentence": "kernel \x1b[2J 40 ms -> 0.45 s", "stated": False},
+            {"share": 0.1, "sentence": "section 'data' in other words", "stated": True},
+            {"share": 0.0, "sentence": "section 'forward' 40 ms -> 0.45 s", "stated": False},
         ],
         "seen": ["Of the 411 ms, 82 ms is seen in section 'forward' on rank 3 (40 ms -> 122 ms)."],
         "circumstances": [{"sentence": "attempt 1 began"}],
@@ -92,6 +93,12 @@ def test_all_that_is_known_as_lines() -> None:
         "What else changed at that time",
         "  attempt 1 began",
     ]
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_slow_ranks_are_listed_unless_the_answer_states_them(stated: bool) -> None:
+    answer = {"sentence": "Nothing changed.", "slow": [{"sentence": "rank 3 was slow"}], "states_slow": stated}
+    assert ("Slow ranks\n  rank 3 was slow\n" in text(answer)) is not stated
 
 
 def answered(scene: Scene, capsys: pytest.CaptureFixture[str], *flags: str) -> str:

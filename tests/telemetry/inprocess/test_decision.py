@@ -70,6 +70,8 @@ def test_the_fault_that_is_one_too_many_costs_the_place() -> None:
     twice = decide(once, [RAISED], {}, {}, NODES, rules)
     assert twice.places == (0, 2)
     assert twice.excluded == {1: "it has caused 2 faults, max_rank_faults is 1"}
+    assert [rules.exclude_after(each.fault_counts[1]) for each in (once, twice)] == [False, True]
+    assert not RestartRules(KeepWorldSize()).exclude_after(9)
 
 
 def test_no_rank_continues_without_enough_ranks_and_it_states_why() -> None:

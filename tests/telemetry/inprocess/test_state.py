@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from rankwatch.inprocess.state import clear_frames, describe, is_collective_error
+from rankwatch.inprocess.state import clear_frames, describe, is_collective_error, named
 
 
 class Tensor:
@@ -53,5 +53,5 @@ def test_an_error_that_cannot_describe_itself_has_a_name() -> None:
         def __str__(self) -> str:
             raise ValueError
 
-    assert describe(MuteError()) == "raised MuteError"
+    assert (describe(MuteError()), named(MuteError())) == ("raised MuteError", "MuteError")
     assert describe(ValueError("first\nsecond")) == "raised ValueError: first"

@@ -106,7 +106,7 @@ def of_stack(stack: RankStack) -> Proof | None:
     kind = WaitKind.UNKNOWN if usage.wait is None else usage.wait.kind
     if stack.process_state is ProcessState.STOPPED:
         return Proof.STOPPED if enough else None
-    if kind is WaitKind.TERMINAL:
+    if kind in (WaitKind.TERMINAL, WaitKind.DEBUGGER):
         return Proof.DEBUGGED
     span = max(usage.seconds, 1e-3)
     if waits_for_peers(stack.frames, device=usage.gpu) or (kind is WaitKind.PEERS and not usage.gpu):

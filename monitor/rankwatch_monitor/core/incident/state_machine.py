@@ -412,7 +412,6 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
         case Ordered():
             return _order(incident, event, now)
         case StacksTaken(diagnosis, excluded):
-            before = incident.reason
             _diagnose(incident, diagnosis)
             _set_times(incident, captured=now if incident.stacks else None)  # of two captures the later one counts
             if GUARDS["elective capture"](incident):
@@ -423,7 +422,7 @@ def _write(incident: Incident, event: Event, now: float) -> str | None:
                 names, why = excluded
                 action = incident.action if names else Action.RESTART
                 _set(incident, exclude=names, action=action, action_reason=f"{incident.action_reason}; {why}")
-            return incident.reason if incident.reason != before else ""
+            return "" if diagnosis is None else incident.reason
         case Confirmed(diagnosis, why):
             _diagnose(incident, diagnosis)
             if why:
@@ -533,7 +532,7 @@ def _replan(incident: Incident, action: Action, why: str) -> str:
 
 
 def _take_notice(incident: Incident, notice: Notice) -> str:
-    if incident.reason:
+    if incident.affected:
         _set(incident, affected=union(incident.affected, [notice.rank]))
         return ""
     outcome = "the rank continued or ended, as its notice states"

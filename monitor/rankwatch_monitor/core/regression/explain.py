@@ -166,6 +166,8 @@ class Explanation:
     """Where the same seconds, or some of them, are seen too: a sentence each."""
     slow: tuple[SlowSpan, ...] = ()
     """The ranks that are or were slow in that time, whatever the answer is."""
+    states_slow: bool = False
+    """The sentence names them."""
     compared: Comparison | None = None
     """The windows that were compared; None: too few."""
 
@@ -296,7 +298,8 @@ def _explain_at(
     taken = f"steps took {duration(found.before)} before and {duration(found.after)} after"
     visible = None if found.evidence is Evidence.SAME else found.visible
     words = steady(f"at {clock_time(at, now)}", taken, visible, end - first, happened)
-    return Explanation("steady", words, began(samples, first), found.before, found.after, compared=found)
+    since = began(samples, first)
+    return Explanation("steady", words, since, found.before, found.after, states_slow=True, compared=found)
 
 
 def _explain_change(
@@ -340,7 +343,7 @@ def _steady(
         taken = f"{taken}, but {len(slow)} of {len(samples)} samples up to {longest}"
     visible = None if found.evidence is Evidence.SAME else found.visible
     words = steady(span, taken, visible, len(samples), happened, spikes=bool(len(slow)))
-    return Explanation("steady", words, since, level, level, compared=found)
+    return Explanation("steady", words, since, level, level, states_slow=True, compared=found)
 
 
 def _compare(kind: str, sides: Sides, since: float, when: str, straggler: KnownSlow | None = None) -> Explanation:

@@ -12,7 +12,7 @@ from rankwatch_monitor.core.words.causes import at as place_of
 
 def head(incident: Incident) -> responses.CrashHead | None:
     """The head of an incident; None: no rank of it is known to have raised an error or to have been killed."""
-    errors: dict[str, responses.FirstError] = {}
+    errors: dict[str | Exited, responses.FirstError] = {}
     for each in incident.errors:
         where = "" if each.site is None else f"{each.site.function} ({place_of(each.site)})"
         first = errors.setdefault(
@@ -31,8 +31,8 @@ def head(incident: Incident) -> responses.CrashHead | None:
     return {"errors": by_time, "lost_peer": victims, "text": lost_peer(len(victims)) if victims else ""}
 
 
-def _add(errors: dict[str, responses.FirstError], culprit: Culprit, cause: Exited, at: float | None) -> None:
+def _add(errors: dict[str | Exited, responses.FirstError], culprit: Culprit, cause: Exited, at: float | None) -> None:
     """A rank of which no exception is known: it was killed, or ended with a code."""
     text = exit_phrase(cause.code, cause.message)
-    first = errors.setdefault(text, {"ranks": [], "host": culprit.host, "text": text, "place": "", "at": at})
+    first = errors.setdefault(cause, {"ranks": [], "host": culprit.host, "text": text, "place": "", "at": at})
     first["ranks"].append(culprit.rank)

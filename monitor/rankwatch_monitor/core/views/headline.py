@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from rankwatch.cli.formatting import capital, count
 from rankwatch.cli.formatting import ranks as as_ranges
 from rankwatch.contract.enums import CulpritClass, Proof, VerdictKind
-from rankwatch.contract.exits import is_consequence, shorter_exits
+from rankwatch.contract.exits import brief_error, is_consequence
 from rankwatch.contract.semconv import STEP_SECTION
 from rankwatch_monitor.core.cause import (
     Behind,
@@ -91,7 +91,7 @@ def detail(incident: Incident, *, beside_fields: bool = False) -> str:
     if not line.whole:
         return incident.reason
     if found is None:
-        return "" if _plain(line.text) == _plain(incident.reason) else incident.reason
+        return "" if line.is_reason else incident.reason
     culprits = incident.culprits
     subject = "it" if any(c.rank == found.rank for c in culprits[:1]) else f"rank {found.rank}{on(found.host)}"
     if not culprits and found.others:
@@ -120,15 +120,11 @@ def of_job(incident: Incident | None, reason: str) -> str:
 
 
 class _Line(NamedTuple):
-    subject: str
-    """``Rank 3 on host-0 ``; empty: the line has another one."""
-    rest: str
+    text: str
     whole: bool = True
     """Nothing of the cause was left out."""
-
-    @property
-    def text(self) -> str:
-        return self.subject + self.rest
+    is_reason: bool = False
+    """It states what the reason of the incident does."""
 
 
 def when_of(incident: Incident) -> When:
@@ -150,12 +146,12 @@ def _line(incident: Incident, longest: int, *, sites: bool = False) -> _Line:
     first = incident.culprits[0]
     alike = [c for c in incident.culprits if c.cause == first.cause]
     if silent := _silent_host(incident, when):
-        return _Line("", _first_words(silent, longest))
+        return _Line(_first_words(silent, longest))
     if hangs := _hangs(incident, when, longest, sites=sites):
         return hangs
     if isinstance(first.cause, Slow | Rejected):
         text = capital(first.cause.stated.rstrip("."))
-        return _Line("", _first_words(text, longest), len(text) <= longest)
+        return _Line(_first_words(text, longest), len(text) <= longest, is_reason=True)
     if isinstance(first.cause, NodeLost):
         lost, *why = predicate(first.cause, when, short=True)
         return _fitted("", (capital(lost), *why), longest)
@@ -166,20 +162,20 @@ def _line(incident: Incident, longest: int, *, sites: bool = False) -> _Line:
         return _fitted(f"{who}{where} ", ("lost the connection to another rank",), longest)
     subject = f"Rank {first.rank}" + (f" (and {len(alike) - 1} more)" if len(alike) > 1 else "") + on(first.host)
     if isinstance(first.cause, Exited) and first.cause.message:
-        return _crash(f"{subject} ", "".join(predicate(first.cause)).rstrip("."), longest)
+        return _crash(subject, first.cause, longest)
     return _fitted(f"{subject} ", predicate(first.cause, when, short=True), longest)
 
 
 def _without_culprits(incident: Incident, when: When, longest: int) -> _Line:
     if _cause_follows(incident):
         where = f" in section '{incident.section}'" if incident.section else ""
-        return _Line("", f"{len(incident.affected)} ranks make no progress{where}; the cause is not known yet")
+        return _Line(f"{len(incident.affected)} ranks make no progress{where}; the cause is not known yet")
     if incident.why_none is not None:
         first, *more = unnamed(incident.why_none, when, short=True)
         return _fitted("", (capital(first), *more), longest)
     shown = incident.shown is not None and not incident.confirmed and sentence.shown(incident.shown, when)
     text = capital((shown or incident.reason).rstrip("."))
-    return _Line("", _first_words(text, longest), len(text) <= longest)
+    return _Line(_first_words(text, longest), len(text) <= longest, is_reason=not shown)
 
 
 def _hangs(incident: Incident, when: When, longest: int, *, sites: bool) -> _Line | None:
@@ -197,7 +193,7 @@ def _hangs(incident: Incident, when: When, longest: int, *, sites: bool) -> _Lin
     host = culprits[0].host if len({c.host for c in culprits}) == 1 else ""
     on_host = f"{subject}{on(host)} "
     fits = len(on_host) + len(what) <= longest
-    return _Line(on_host if fits else f"{subject} ", what if fits else _first_words(what, longest - len(subject) - 1))
+    return _Line(on_host + what if fits else f"{subject} {_first_words(what, longest - len(subject) - 1)}")
 
 
 def _place(incident: Incident, rank: int, *, several: bool, sites: bool = False) -> str:
@@ -247,23 +243,18 @@ def _fitted(subject: str, parts: Parts, longest: int) -> _Line:
         number -= 1
     rest = "".join(parts[:number])
     shown = _first_words(rest, longest - len(subject))
-    return _Line(subject, shown, number == len(parts) and shown == rest)
+    return _Line(subject + shown, number == len(parts) and len(subject) + len(rest) <= longest)
 
 
-def _crash(subject: str, text: str, longest: int) -> _Line:
+def _crash(subject: str, cause: Exited, longest: int) -> _Line:
     """A crash with as much of its error as there is room for; it is the kind of the error that counts."""
-    whole = shorter = subject + text
-    for shorter in (whole, *shorter_exits(whole)):
-        if len(shorter) <= longest:
-            break
-    fits = shorter == whole and len(whole) <= longest
-    shorter = _first_words(shorter, longest)
-    return _Line(subject, shorter[len(subject) :], fits) if shorter.startswith(subject) else _Line("", shorter, fits)
+    brief = replace(cause, message=brief_error(cause.message))
+    whole, *shorter = (f"{subject} {''.join(predicate(each))}".rstrip(".") for each in (cause, brief))
+    if cause.code == 1:  # as most have
+        shorter.append(f"{subject}: {brief.message}".rstrip("."))
+    text = next((each for each in (whole, *shorter) if len(each) <= longest), shorter[-1])
+    return _Line(_first_words(text, longest), len(whole) <= longest)
 
 
 def _first_words(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1].rpartition(" ")[0].rstrip(" .:,;(") + "…"
-
-
-def _plain(text: str) -> str:
-    return text.strip().rstrip(".").casefold()

@@ -1045,6 +1045,8 @@ class Why(TypedDict):
     seen: list[str]
     """Where the same seconds, or some of them, are seen too: sentences."""
     slow: list[SlowSpan]
+    states_slow: bool
+    """The sentence names them."""
     compared: Compared | None
     """Null: too few."""
     late: StatedLate | None

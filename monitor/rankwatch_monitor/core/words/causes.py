@@ -234,8 +234,9 @@ def waits_for(wait: Wait | None, when: When = When.NOW) -> str:
         case WaitKind.DEVICE:
             words = f"{v.waits} for its device{target}"
         case WaitKind.TERMINAL:
-            stopped = f"{v.is_} stopped in a debugger"
-            words = stopped if wait.target == "a debugger" else f"{v.waits} for input at{target}"
+            words = f"{v.waits} for input at{target}"
+        case WaitKind.DEBUGGER:
+            words = f"{v.is_} stopped in a debugger"
         case WaitKind.PEERS:
             words = f"{v.waits} for other ranks"
         case WaitKind.STOPPED:

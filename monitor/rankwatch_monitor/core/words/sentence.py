@@ -25,8 +25,8 @@ def sentence(found: Detection, culprits: Named, why_none: Unnamed | None) -> str
         return f"{detected(found, named=False)}{none}."
     rank, host, cause = culprits[0]
     if isinstance(cause, NodeLost):
-        lost = dict.fromkeys(reason(each) for *_, each in culprits)
-        return f"{capital('; '.join([*lost][:3]))}{_after(found)}."
+        lost = list(dict.fromkeys(each for *_, each in culprits))[:3]
+        return f"{capital('; '.join(map(reason, lost)))}{_after(found)}."
     if found.kind is VerdictKind.PROCESS_EXITED:
         said = f"Rank {rank}{on(host)} {''.join(predicate(cause)).rstrip('.')}{likewise(culprits)}"
         return f"{said}{_after(found)}."

@@ -14,7 +14,7 @@ from typing import Any, Final
 from rankwatch.cli.doctor.finding import Finding, fault, ok, warning
 from rankwatch.contract.interpreter import own_python
 from rankwatch.contract.messages import read
-from rankwatch.contract.node_checks import CheckName, CheckResult, CheckState, sentence
+from rankwatch.contract.node_checks import CheckName, CheckResult, CheckState, clause
 from rankwatch.contract.text import decoded
 
 SECONDS: Final = 60.0
@@ -62,8 +62,7 @@ def checks(monitor: str, variables: Mapping[str, str] = os.environ) -> Iterator[
 
 
 def _finding(result: CheckResult) -> Finding:
-    name = f"node: {result.name}"
-    words = sentence(result).removeprefix(f"{result.name}: ")
+    name, words = f"node: {result.name}", clause(result)
     if result.state is CheckState.FAILED:
         return fault(name, words, MEND)
     if result.state is CheckState.SKIPPED:

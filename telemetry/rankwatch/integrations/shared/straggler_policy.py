@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from rankwatch.contract.enums import Action, ScoreReference
 from rankwatch.contract.policy import Policy
+from rankwatch.contract.schema import kinds
 
 SETTINGS: Final[Mapping[str, str]] = {
     "report_time_interval": "report_interval",
@@ -58,6 +59,6 @@ def straggler_policy(
 def _checked(name: str, setting: str, value: Any) -> Any:
     """Return the value after the policy's own validation."""
     try:
-        return getattr(Policy().changed({setting: value}), setting)
+        return kinds(Policy)[setting].read(value)
     except ValueError as error:
-        raise ValueError(str(error).replace(setting, name, 1)) from None
+        raise ValueError(f"{name} {error}") from None

@@ -22,7 +22,7 @@ STILL = Usage(8.0, 5, same_stack=8.0, same_functions=8.0, wait=Wait(WaitKind.THR
 """Nothing moves, and nothing in the process can wake it."""
 SLEEPS = replace(STILL, wait=Wait(WaitKind.TIMED))
 UNSEEN = replace(STILL, wait=None)
-DEBUGGED = replace(STILL, wait=Wait(WaitKind.TERMINAL, "a debugger"))
+DEBUGGED = replace(STILL, wait=Wait(WaitKind.DEBUGGER))
 BUSY = replace(STILL, main_cpu=6.0)
 BACKWARD = (Frame("_engine_run_backward", "/venv/lib/python3.12/site-packages/torch/autograd/graph.py", 800),)
 PENDING = (Collective("default_pg", "all_reduce", 9, 8),)
@@ -103,6 +103,7 @@ def test_what_it_waits_for_tells_whether_that_may_end(kind: WaitKind) -> None:
         WaitKind.STOPPED: Proof.STILL,
         WaitKind.PEERS: Proof.WAITING,
         WaitKind.TERMINAL: Proof.DEBUGGED,
+        WaitKind.DEBUGGER: Proof.DEBUGGED,
         WaitKind.RUNNING: Proof.UNDECIDED,
         WaitKind.UNKNOWN: Proof.UNDECIDED,
     }

@@ -146,6 +146,12 @@ def _is_incident(value: ast.expr) -> bool:
     return name.removesuffix(".timeline").rpartition(".")[2] in ("incident", "open_incident")
 
 
+def test_stacks_that_change_the_diagnosis_are_announced_whatever_the_words() -> None:
+    for diagnosis, told in ((None, ""), (machine.Diagnosis(VerdictKind.SILENT, "It hangs."), "It hangs.")):
+        made = incident(Phase.CAPTURING, action=Action.RESTART)
+        assert [each.message for each in transition(made, machine.StacksTaken(diagnosis), NOW)[1:]] == [told]  # type: ignore[union-attr]
+
+
 def test_evidence_of_a_closed_incident_is_kept() -> None:
     one = incident(Phase.CLOSED, closed_at=2.0)
     assert transition(one, EVENTS[machine.EvidenceReceived], NOW) == []

@@ -67,6 +67,7 @@ def test_a_rank_that_became_slow_is_such_a_moment_and_part_of_every_answer() -> 
     past = {2: KnownSlow(START + 40, ended=START + 60, step_before=0.1)}
     told = explain(history(*[0.1] * 20), stragglers=past)
     assert (told.kind, told.slow[0].ended, told.slow[0].step_before) == ("steady", START + 60, 0.1)
+    assert told.states_slow
     assert told.sentence.startswith("The step time did not change")
 
 

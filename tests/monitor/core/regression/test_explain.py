@@ -521,6 +521,7 @@ def test_few_windows_before_a_doubling_are_too_few_to_tell_and_it_is_not_denied(
     found = explain(history)
     assert found.compared is not None
     assert (found.kind, found.compared.evidence, found.compared.windows) == ("unsure", Evidence.UNSURE, (before, after))
+    assert not found.states_slow
     assert found.compared.factor == pytest.approx(2.0)
 
 
@@ -532,4 +533,6 @@ def test_an_open_and_a_past_straggler_are_part_of_every_answer() -> None:
     found = explain(history, None, (), {3: now, 1: past})
     assert [(each.rank, each.since, each.ended) for each in found.slow] == [(3, since, None), (1, since - 20.0, since)]
     assert found.slow[0].step_before == 0.06
+    assert found.states_slow
+    assert all(each.sentence in found.sentence for each in found.slow)
     assert not found.sentence.startswith("Nothing changed")

@@ -23,8 +23,10 @@ from rankwatch_monitor.core.cause import (
     NodeSilent,
     NotEntered,
     PastLimit,
+    Rejected,
     Silent,
     Site,
+    Slow,
     Some,
     Stopped,
     Unnamed,
@@ -132,6 +134,12 @@ def test_the_detail_is_what_the_reason_adds_to_the_title(
     why = None if culprits else Unnamed(AllAlike())
     made = incident(*culprits, found=found, why_none=why, reason="Something is wrong.")
     assert detail(made) == expected if found is not None else detail(replace(made, why_none=None)) == ""
+
+
+@pytest.mark.parametrize("cause", [Slow("Rank 3 is slow."), Rejected("Rank 3 rejected its loss")])
+def test_a_title_that_is_the_reason_has_no_detail_whatever_the_words(cause: Cause) -> None:
+    made = incident(late(3, cause), reason="In other words")
+    assert (detail(made), detail(replace(made, culprits=(late(3, Stopped()),)))) == ("", "In other words")
 
 
 def test_a_title_holds_more_than_a_headline() -> None:

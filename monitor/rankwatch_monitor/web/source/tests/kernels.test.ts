@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { KernelsView, KernelView } from "../src/api/types";
-import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ownColumn, ownMedian, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRanksOf, slowRankWords, spark, timedWords, trendWords, weighed } from "../src/logic/kernels";
+import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, nameAndShape, ownColumn, ownMedian, ratioOfSlowest, shareOfStep, shortName, slowerFirst, slowestInAll, slowRankFigures, slowRanksOf, slowRankWords, spark, timedWords, trendWords, weighed } from "../src/logic/kernels";
 import { calmWords } from "../src/logic/stragglers";
 import { fine } from "../src/logic/text";
 
@@ -180,6 +180,7 @@ test("the rank that loses most is named, with its kernel and how many times the 
   const found = slowRanksOf([kernel("gemm<float>", 3, 0.5, 0.0055, 0.88), kernel("all_gather<<<1>>>", 3, 0.3, 0.009, 0.5), kernel("copy", 6, 0.1, 0.006, 0.8), even]);
   assert.deepEqual(found.map(({ rank, share }) => [rank, share]), [[3, 0.8], [6, 0.1]]);
   assert.equal(slowRankWords(found[0]!), "Rank 3's all_gather kernel takes 1.80 times the median of all ranks");
+  assert.equal(slowRankFigures(found[0]!), "all_gather kernel takes 1.80 times the median of all ranks");
   assert.deepEqual(slowRanksOf([even, { ...even, relative: null }]), []);
   assert.deepEqual([isUneven(even), isUneven({ ...even, relative: 0.89 })], [false, true]);
 });

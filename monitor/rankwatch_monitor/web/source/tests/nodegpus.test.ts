@@ -19,7 +19,7 @@ test("GPUs that are alike share a line; one with a fault, another state or more 
   assert.deepEqual(names([...others, gpu(3, hot(61), "hung")]), ["GPUs 0–2", "GPU 3"]);
   assert.deepEqual(names([...others, gpu(3, hot(88))]), ["GPUs 0–2", "GPU 3"]);
   assert.deepEqual(names(others.slice(1)), ["GPU 1", "GPU 2"], "two are no list");
-  assert.equal(namesOf([gpu(0, { name: "GPU GPU-5c1f" }), gpu(1)]), "2 GPUs");
+  assert.equal(namesOf([gpu(0, { name: "GPU 0", local_rank: null }), gpu(1)]), "2 GPUs");
 });
 
 test("a GPU stands out by several faults, and more than the next one", () => {

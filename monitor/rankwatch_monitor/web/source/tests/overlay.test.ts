@@ -186,11 +186,11 @@ test("means that differ by 2 % as they are shown, or less, are alike", () => {
 });
 
 test("a change has its factor, its place, its figures and its cause", () => {
-  const contributors = [contributor({ words: "waiting for rank 5 on host-0, whose data takes 59.94 ms longer than the others'", share: 0.99 })];
+  const contributors = [contributor({ words: "waiting for rank 5 on host-0, whose data takes 59.9 ms longer than the others'", share: 0.99 })];
   const why = explained({ since: 1, before: 0.1692, after: 0.2241, contributors });
   assert.equal(
     changeWords("slowed", why, "step 2,659").replaceAll("\u2009", " "),
-    "A step of slowed takes 1.33× as long since step 2,659 (169 ms → 224 ms): waiting for rank 5 on host-0, whose data takes 60 ms longer than the others'.",
+    "A step of slowed takes 1.33× as long since step 2,659 (169 ms → 224 ms): waiting for rank 5 on host-0, whose data takes 59.9 ms longer than the others'.",
   );
   assert.match(changeWords("a", { ...why, contributors: [] }, "step 9"), /→ 224.ms\)\.$/);
 });

@@ -9,7 +9,7 @@ export const launcher = from<Launcher>({ node: "", host: "", launcher_pid: 10, l
 export const group = from<StackGroup>({ ranks: [0], label: "rank 0", frames: [], is_culprit: false, waits: false, process_state: "alive", method: "", note: "" });
 export const sample = from<HistorySample>({ at: 0, attempt: 1, iteration: 0, seconds: 10, step: 0.5, step_max: 0.6, parts: {}, waiting: null });
 export const trends = from<Trends>({ at: [], attempts: [], attempt: [], iteration: [], goodput: [], goodput_window: [], speed: [], scores: {}, logged: {}, non_finite: {} });
-export const why = from<Why>({ kind: "change", sentence: "", since: null, before: null, after: null, factor: null, cause: "", parts: [], contributors: [], circumstances: [], seen: [], slow: [], compared: null, late: null });
+export const why = from<Why>({ kind: "change", sentence: "", since: null, before: null, after: null, factor: null, cause: "", parts: [], contributors: [], circumstances: [], seen: [], slow: [], states_slow: false, compared: null, late: null });
 export const contributor = from<Contributor>({ kind: "", name: "", before: 0, after: 0, share: 0, part: "", rank: null, stated: false, words: "", sentence: "" });
 
 /** Confirmed, without culprits. */

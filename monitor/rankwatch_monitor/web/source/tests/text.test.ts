@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ago, clock, duration, figure, gpuTime, limitText, percent, rate, runs, shortened, speedText, wholeDuration } from "../src/logic/text";
+import { ago, clock, duration, figure, gpuTime, limitText, percent, rate, runs, speedText, wholeDuration } from "../src/logic/text";
 
 const plain = (text: string) => text.replaceAll("\u2009", " ");
 
@@ -54,8 +54,4 @@ test("an age is the difference of the two times that are shown", () => {
 
 test("a limit has no decimals that are zero", () => {
   assert.deepEqual([10, 10.4, 0.25, 60, 90, 1800].map((each) => plain(limitText(each))), ["10 s", "10.4 s", "250 ms", "1 min", "1 min 30 s", "30 min"]);
-});
-
-test("milliseconds in a sentence of the monitor have two digits", () => {
-  assert.equal(shortened("data: 5.31 ms → 60.2 ms, 3 of 7.0 ms and 224 ms; 1.55 s"), "data: 5.3 ms → 60 ms, 3 of 7 ms and 224 ms; 1.55 s");
 });

@@ -14,9 +14,6 @@ export class Problem extends Error {
 /** Request timeout, longer than any normal response takes: a frozen monitor must not look like a slow one. */
 const TIMEOUT_MS = 15_000;
 
-/** Begins the monitor's message where no token was given, as opposed to a wrong one. */
-const NO_TOKEN = "this monitor needs a token";
-
 /**
  * Read from the API. `optional`: a refusal concerns this request alone, not the page. `unchanged`: the answer has an ETag, and
  * is not sent again while it is the same.
@@ -44,8 +41,9 @@ export async function get<T>(path: string, signal?: AbortSignal, { optional = fa
   return body;
 }
 
-function refused({ message }: Problem): void {
-  if (!message.startsWith(NO_TOKEN)) tokenRejection.value ??= message;
+/** 401: this browser has no session, of which the page says enough; 403: it has one that may not read. */
+function refused({ status, message }: Problem): void {
+  if (status === 403) tokenRejection.value ??= message;
   tokenRefused.value = true;
   expectNoClock();
 }

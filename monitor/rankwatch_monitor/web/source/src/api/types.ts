@@ -957,7 +957,7 @@ export type VerdictKind = "never_started" | "heartbeat_overrun" | "section_overr
 }
 
 /** What a thread waits for, as the kernel and its stack show it, and with that whether the wait ends by itself. */
-export type WaitKind = "thread" | "timed" | "child" | "file_lock" | "socket" | "pipe" | "event" | "terminal" | "storage" | "device" | "peers" | "stopped" | "running" | "unknown";
+export type WaitKind = "thread" | "timed" | "child" | "file_lock" | "socket" | "pipe" | "event" | "terminal" | "debugger" | "storage" | "device" | "peers" | "stopped" | "running" | "unknown";
 
 /** Explanation of a change of the step time. */ export interface Why {
   kind: "change" | "drift" | "unsure" | "steady" | "unknown";
@@ -972,6 +972,7 @@ export type WaitKind = "thread" | "timed" | "child" | "file_lock" | "socket" | "
   circumstances: Circumstance[];
   /** Where the same seconds, or some of them, are seen too: sentences. */ seen: string[];
   slow: SlowSpan[];
+  /** The sentence names them. */ states_slow: boolean;
   /** Null: too few. */ compared: Compared | null;
   late: StatedLate | null;
 }

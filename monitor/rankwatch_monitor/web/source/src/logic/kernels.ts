@@ -170,9 +170,12 @@ export function cutMiddle(text: string, most: number): string {
 }
 
 /** "Rank 3's all_gather kernel takes 1.80 times the median of all ranks". */
-export function slowRankWords({ rank, worst, ratio }: SlowRank): string {
+export const slowRankWords = (slow: SlowRank): string => `Rank ${slow.rank}'s ${slowRankFigures(slow)}`;
+
+/** "all_gather kernel takes 1.80 times the median of all ranks". */
+export function slowRankFigures({ worst, ratio }: SlowRank): string {
   const than = worst.ranks === 2 ? "that of the other rank" : "the median of all ranks";
-  return `Rank ${rank}'s ${shortName(worst.name)} kernel takes ${ratio.toFixed(2)} times ${than}`;
+  return `${shortName(worst.name)} kernel takes ${ratio.toFixed(2)} times ${than}`;
 }
 
 /** Seconds by which a rank's kernels make its step longer than the median rank's: each of those in which it is the slowest. */

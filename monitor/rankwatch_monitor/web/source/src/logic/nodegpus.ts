@@ -28,8 +28,8 @@ export function alikeGpus(gpus: readonly Gpu[]): Gpu[][] {
 /** "GPU 5", "GPUs 0–4, 6". */
 export function namesOf(same: readonly Gpu[]): string {
   if (same.length === 1) return same[0]!.name;
-  const numbers = same.map(({ name }) => Number(name.replace(/^GPU /, "")));
-  return numbers.every(Number.isInteger) ? `GPUs ${runs(numbers)}` : `${same.length} GPUs`;
+  const numbers = same.flatMap(({ local_rank }) => local_rank ?? []);
+  return numbers.length === same.length ? `GPUs ${runs(numbers)}` : `${same.length} GPUs`;
 }
 
 /** Ranks by state, the worst first. */

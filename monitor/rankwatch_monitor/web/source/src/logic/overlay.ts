@@ -3,7 +3,7 @@
 import type { HistorySample, Trends, Why } from "../api/types";
 import { type Mark, PART_NAMES, partOf, scoreAfter, speedAfter, stepAfter, stepRows, withEdge, withTrendGaps } from "./charts";
 import { SCORES } from "./stragglers";
-import { listed, ofStep, plural, shortened, times, wholeDuration } from "./text";
+import { listed, ofStep, plural, times, wholeDuration } from "./text";
 
 export type Axis = "step" | "time";
 
@@ -206,7 +206,7 @@ export function changeMarks([one, other]: readonly (number | null)[], names: rea
 /** "a takes 1.32× as long since step 2,659 (169 ms → 224 ms): waiting for rank 5 on host-0, whose data takes 60 ms longer than the others'." */
 export function changeWords(name: string, { before, after, contributors: [first] }: Why, place: string): string {
   if (!before || !after) return "";
-  const cause = first === undefined ? "" : `: ${shortened(first.words)}`;
+  const cause = first === undefined ? "" : `: ${first.words}`;
   return `A step of ${name} takes ${times(shownRatio(after, before, ofStep))} as long since ${place} (${ofStep(before)} → ${ofStep(after)})${cause}.`;
 }
 

@@ -155,11 +155,6 @@ export function bandwidth(value: number | null): string {
   return `${Number((value / unit).toPrecision(value / unit < 10 ? 2 : 3))}${THIN}${name}`;
 }
 
-/** A sentence of the monitor with its milliseconds in two digits, as they vary by more than a third: "5.31 ms" -> "5.3 ms", "60.2 ms" -> "60 ms". */
-export function shortened(sentence: string): string {
-  return sentence.replace(/\b(\d+\.\d+) ms\b/g, (_, number: string) => `${Number(number) < 10 ? Number(Number(number).toPrecision(2)) : Math.round(Number(number))} ms`);
-}
-
 /** A label on an axis of speed. */
 export function perSecond(value: number | null): string {
   return value === null ? "–" : `${figure(value)}/s`;

@@ -67,10 +67,11 @@ export function EventLane({ job, incidents, attempts, from, to }: Lane) {
         <ul aria-label="Attempts in this time" data-lane="Attempts">
           {begun.map((each) => {
             const [first, last] = [each.items[0]!, each.items.at(-1)!];
-            const name = first === last ? `attempt ${first.attempt}` : `attempts ${first.attempt}–${last.attempt}`;
+            const numbers = first === last ? `${first.attempt}` : `${first.attempt}–${last.attempt}`;
+            const name = `${first === last ? "attempt" : "attempts"} ${numbers}`;
             return (
               <li key={first.attempt} class={each.room < words ? "short" : undefined} style={at(each)}>
-                <button type="button" class="attempt" title={`${name}, since ${clock(first.from, asOf.value)}. Show only it.`} aria-label={name} onClick={show(first.from, last.to)}>{each.room < words ? name.replace(/^\D+/, "") : name}</button>
+                <button type="button" class="attempt" title={`${name}, since ${clock(first.from, asOf.value)}. Show only it.`} aria-label={name} onClick={show(first.from, last.to)}>{each.room < words ? numbers : name}</button>
               </li>
             );
           })}

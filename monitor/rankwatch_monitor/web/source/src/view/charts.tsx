@@ -10,7 +10,7 @@ import { goesOn } from "../logic/verdict";
 import { eventsOf, over } from "../logic/phases";
 import { attemptMarks, bounds, isLive, type Range, USUAL } from "../logic/range";
 import { SCORES, score } from "../logic/stragglers";
-import { bandwidth, celsius, clock, duration, figure, hertz, percent, perSecond, plural, shortened, speedText } from "../logic/text";
+import { bandwidth, celsius, clock, duration, figure, hertz, percent, perSecond, plural, speedText } from "../logic/text";
 import { zone } from "../logic/zone";
 import { EventLane, RangeBar } from "./chartrange";
 import { OverlayCharts, OverlayChooser } from "./overlay";
@@ -196,7 +196,7 @@ function Broken({ found }: { found: readonly NonFinite[] }) {
 }
 
 /** The command line's sentences are ASCII. */
-const arrows = (text: string): string => shortened(text.replaceAll(" -> ", " → "));
+const arrows = (text: string): string => text.replaceAll(" -> ", " → ");
 
 export function Explanation({ why }: { why: Why }) {
   const shares = consistsOf(why);
@@ -212,7 +212,7 @@ export function Explanation({ why }: { why: Why }) {
           ))}
         </ul>
       )}
-      {why.slow?.length ? <p class="also">{arrows(`Slow ranks: ${why.slow.map(({ sentence }) => sentence).join("; ")}.`)}</p> : null}
+      {why.slow?.length && !why.states_slow ? <p class="also">{arrows(`Slow ranks: ${why.slow.map(({ sentence }) => sentence).join("; ")}.`)}</p> : null}
       {why.seen?.length ? <p class="also">{arrows(why.seen.join(" "))}</p> : null}
     </div>
   );

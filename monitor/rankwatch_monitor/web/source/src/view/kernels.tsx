@@ -6,7 +6,7 @@ import { get } from "../api/client";
 import type { KernelView, KernelsView, Straggler, Throttle } from "../api/types";
 import { asOf } from "../api/connection";
 import { usePolled } from "../live/poll";
-import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ownColumn, ownMedian, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRanksOf, slowRankWords, spark, timedWords, trendWords, weighed } from "../logic/kernels";
+import { alikeWords, besideWords, callsOf, callsWords, cutMiddle, hasChanged, isUneven, kernelName, lagOf, lagWords, moreOf, ownColumn, ownMedian, ratioOfSlowest, seenFrom, shareOfStep, slowerFirst, slowestInAll, type SlowRank, slowRankFigures, slowRanksOf, slowRankWords, spark, timedWords, trendWords, weighed } from "../logic/kernels";
 import { jobAddress, rankAddress } from "../logic/route";
 import { calmWords } from "../logic/stragglers";
 import { ago, clock, count, fine, percent, plural, times, wholeDuration } from "../logic/text";
@@ -92,7 +92,7 @@ function Uneven({ table, slow, alike }: { table: KernelsView; slow: Straggler | 
           <p key={each.rank} class="finding uneven">
             {alike || words}.
             {alike !== "" ? <small>{lag !== null && `${words}. `}{each.host && <>Rank {each.rank} is on <NodeLink host={each.host} />.</>}</small> : <small>
-              {lag !== null && `${slowRankWords(each).replace(/^Rank /, "On rank ").replace(/'s /, " the ")}: `}
+              {lag !== null && `On rank ${each.rank} the ${slowRankFigures(each)}: `}
               {fine(each.worst.slowest)} against {fine(each.worst.ranks === 2 ? each.worst.slowest / each.ratio : each.worst.median)}{each.host && <>, on <NodeLink host={each.host} /></>}{since(each) != null && `, ${seenFrom(since(each)!, asOf.value)}`}.
             </small>}
           </p>
