@@ -13,6 +13,7 @@ import fcntl
 import os
 import pty
 import signal
+import socket
 import sqlite3
 import sys
 import threading
@@ -134,6 +135,15 @@ def kick(pid: str, seconds: str) -> None:
     os.kill(int(pid), signal.SIGUSR2)
 
 
+def actor(port: str, seconds: str) -> None:
+    """Someone who brings samples, with a connection for each; the 150th only after a while."""
+    ready()
+    for number in range(300):
+        wait(float(seconds) if number == 150 else 0.0)
+        with socket.create_connection(("127.0.0.1", int(port))) as connection:
+            connection.sendall(b"sample")
+
+
 def publish(path: str, seconds: str) -> None:
     """A pipeline that writes a file, later."""
     ready()
@@ -180,7 +190,7 @@ def terminal(seconds: str, text: str) -> None:
     wait(float("inf"))  # the window stays open
 
 
-_KINDS = (http, flock, lockf, lock_file, database, kick, publish, write, read, storage, terminal)
+_KINDS = (actor, http, flock, lockf, lock_file, database, kick, publish, write, read, storage, terminal)
 
 if __name__ == "__main__":
     if os.fork():

@@ -29,7 +29,7 @@ SPAN: Final = 10.0
 """Seconds of looks over which counters are compared."""
 NOT_WORK: Final = ("NCCL", "pt_nccl", "cuda-", "rankwatch")
 """Beginnings of the names of threads that spin or poll while the rank waits, and of Rankwatch's own."""
-GPU_FILES: Final = "/dev/nvidia"
+GPU_FILES: Final = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/davinci")
 WAIT_SECONDS: Final = 3.0
 """Seconds for reading what the ranks of a node wait for, which takes milliseconds."""
 WITHOUT_END: Final = (WaitKind.THREAD, WaitKind.STOPPED)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import signal
 import struct
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -43,9 +44,13 @@ LIBRARIES: Final = frozenset(
 )  # fmt: skip
 """Packages whose threads wake nobody but who waits within them."""
 ELASTIC: Final = "/torch/distributed/elastic/"
-DEBUGGERS: Final = ("/pudb/", "/ipdb/", "/IPython/terminal/", "/pydevd.py")
-PYTHON_DEBUGGERS: Final = ("/pdb.py", "/bdb.py")
-"""Python's own; a script may have a file of that name."""
+DEBUGGERS: Final = frozenset({PYTHON, "IPython", "ipdb", "pudb"})
+PROMPTS: Final = frozenset({"interaction", "_interaction", "prompt_for_code"})
+"""Functions of theirs within which they wait for a command; the others of pdb are on the stack of all that it runs."""
+SUSPENDED: Final = "do_wait_suspend"
+"""In pydevd, which IDEs put anywhere; its threads run beside each script that was started for debugging."""
+SERVERS: Final = "/multiprocessing/resource_sharer.py"
+"""Python's own, which accept connections and wake nobody."""
 POLLING_LOOPS: Final = ("torch/utils/data/",)
 """Code that waits with a time limit in a loop, so that the limit ends no wait."""
 TORCH_DISTRIBUTED: Final = "torch/distributed/"
@@ -143,7 +148,7 @@ def wait_of(
         device: whether the rank uses a GPU, or may.
     """
     main = threads.get(pid)
-    if any(_debugged(each) for each in threads.values()):
+    if any(map(_debugged, threads.values())):
         return Found(Wait(WaitKind.DEBUGGER))
     if main is not None and waits_for_peers(main.frames, device=device):
         return Found(Wait(WaitKind.PEERS))
@@ -156,7 +161,8 @@ def wait_of(
     search = _Search(proc, calls, pid, threads, parents, frozenset(of_job) - {pid}, entered, device)
     try:
         found = search.thread(pid, pid, "") or search.last
-        found = found or Wait(WaitKind.UNKNOWN if search.may_be_woken(main) else WaitKind.THREAD)
+        woken = search.may_be_woken(main) or procfs.catches(pid, signal.SIGALRM)  # a time limit raises in its handler
+        found = found or Wait(WaitKind.UNKNOWN if woken else WaitKind.THREAD)
     except (_TooMuchError, RecursionError):  # the latter: a long line of children, each of which waits for the next
         return Found(Wait(WaitKind.UNKNOWN))
     return Found(found.bounded(), search.socket)
@@ -268,11 +274,16 @@ class _Search:
 
     def _signal(self, pid: int, tid: int, through: str) -> Wait | None:
         """Anybody may send one; a thread beside the main one that handles signals wakes nobody."""
-        return Wait(WaitKind.EVENT, "a signal", None, through) if self._is_own(pid, tid) else None
+        return Wait(WaitKind.EVENT, "a signal", None, through) if pid != self.rank or tid == self.rank else None
 
-    def _is_own(self, pid: int, tid: int) -> bool:
-        """Whether a wait for whoever comes is the rank's own: not that of a thread which serves others."""
-        return pid != self.rank or tid == self.rank
+    def _whoever_comes(self, pid: int, tid: int, wait: Wait) -> Wait | None:
+        """A wait for whoever connects or sends; of a native thread of the rank it is not known for whom that is."""
+        if pid != self.rank or tid == self.rank:
+            return wait
+        known = self.threads.get(tid)
+        if known is None:
+            return Wait(WaitKind.UNKNOWN, "", None, wait.through) if self.threads else None
+        return None if any(SERVERS in frame.file for frame in known.frames) else wait
 
     def _shared(self, pid: int, address: int, through: str) -> Wait | None:
         """A lock or semaphore in shared memory, for which the relatives wait too, as far as they know it: that of
@@ -316,13 +327,13 @@ class _Search:
         return None
 
     def may_be_woken(self, main: PythonThread | None) -> bool:
-        """Whether a thread that was left aside may wake the main one: that waits in native code of a package, or
-        otherwise than a lock of Python does.
+        """Whether a thread that was left aside may wake the main one: that waits in native code of a package or of
+        the script, or otherwise than a lock of Python does.
         """
         if not self.left_aside or main is None or not main.frames:
             return False
         call = self._call(self.proc / str(self.rank) / "task" / str(self.rank))
-        native = package_of(main.frames[0].file) not in ("", PYTHON, "torch", "rankwatch")
+        native = package_of(main.frames[0].file) not in (PYTHON, "torch", "rankwatch")
         return native or (call is not None and call.name != "futex")
 
     def _polls_in_a_loop(self, tid: int) -> bool:
@@ -407,7 +418,8 @@ class _Search:
         if target.startswith("socket:"):
             return self._socket(pid, tid, target[8:-1], through)
         if target.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
-            return Wait(WaitKind.TERMINAL, target[-MAX_TARGET:], None, through)
+            kind = WaitKind.TERMINAL if tid == self.rank else WaitKind.EVENT  # a thread may read keys beside the work
+            return Wait(kind, target[-MAX_TARGET:], None, through)
         if target.startswith("/dev/"):
             return Wait(WaitKind.DEVICE, target[-MAX_TARGET:], None, through)
         if target.startswith("anon_inode:"):
@@ -427,7 +439,7 @@ class _Search:
                 return self._signal(pid, tid, through)
             case "pidfd":
                 return self._processes([int(_named(info, "Pid:") or 0)], through)
-            case "eventfd" if self._is_own(pid, tid) or tid in self.threads:
+            case "eventfd" if pid != self.rank or tid == self.rank or tid in self.threads:
                 return self._other_end(pid, f"{_eventfd(info)} w", Wait(WaitKind.EVENT, "an eventfd", None, through))
             case "eventfd":
                 return self.wakers(pid, through)  # with which a library wakes its own threads
@@ -501,8 +513,7 @@ class _Search:
         if mine is None:
             return self._local_socket(pid, tid, inode, through)
         if mine.accepts:
-            own = self._is_own(pid, tid)
-            return Wait(WaitKind.SOCKET, f"a connection to {mine.local}", None, through) if own else None
+            return self._whoever_comes(pid, tid, Wait(WaitKind.SOCKET, f"a connection to {mine.local}", None, through))
         known = self.threads.get(tid)
         if (
             known is not None
@@ -525,7 +536,7 @@ class _Search:
         if peer:
             return self._other_end(pid, f"socket:[{peer}] r", answer)
         if peer == 0:
-            return answer if self._is_own(pid, tid) else None
+            return self._whoever_comes(pid, tid, answer)
         return self._relatives(pid, through) or (answer if self._blocks_in_one(pid, tid) else self.wakers(pid, through))
 
     def _blocks_in_one(self, pid: int, tid: int) -> bool:
@@ -638,10 +649,12 @@ def _mapping(maps: str, address: int) -> str:
 
 
 def _debugged(thread: PythonThread) -> bool:
+    """Whether it is suspended in a debugger; one that only runs in one is not."""
     return any(
-        any(part in frame.file for part in DEBUGGERS)
-        or (frame.file.endswith(PYTHON_DEBUGGERS) and package_of(frame.file) == PYTHON)
+        (function in PROMPTS and package_of(frame.file) in DEBUGGERS)
+        or (function.endswith(SUSPENDED) and frame.file.endswith("/pydevd.py"))
         for frame in thread.frames
+        for function in [frame.function.rpartition(".")[2]]
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -27,6 +28,12 @@ NONE_LEAVES_FIRST: Final = frozenset(
     }
 )  # fmt: skip
 """Collectives that no rank completes before all have entered them."""
+NO_PEERS: Final = re.compile(
+    "torch/(_dynamo|_functorch|_inductor|distributed/checkpoint|distributed/elastic/multiprocessing|jit|multiprocessing"
+    "|utils)/"
+)
+"""Where torch's functions of these names wait for processes of the rank, for a lock, or call what writes a checkpoint.
+Those that wait for peers below them are on the stack themselves."""
 COLLECTIVES: Final = NONE_LEAVES_FIRST | {"broadcast", "reduce", "gather", "scatter"}
 
 
@@ -42,7 +49,7 @@ def waiting_call(frames: Sequence[Frame], *, device: bool = True) -> Frame | Non
     """
     for frame in frames:
         name = frame.function.rsplit(".", 1)[-1]
-        named = name in WAITING_FUNCTIONS and package_of(frame.file) == "torch"
+        named = name in WAITING_FUNCTIONS and package_of(frame.file) == "torch" and not NO_PEERS.search(frame.file)
         if named and (device or name != BACKWARD or not _called(frames)):
             return frame
     return None

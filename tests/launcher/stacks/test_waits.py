@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -83,6 +84,20 @@ import ctypes, os, sys, threading
 from pathlib import Path
 libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
 assert libc.pthread_create(ctypes.byref(thread), None, libc.sleep, ctypes.c_void_p(600)) == 0
+"""
+NATIVE_SERVER = """
+import ctypes, os, socket, threading
+server, libc, thread = socket.create_server(("127.0.0.1", 0)), ctypes.CDLL(None), ctypes.c_ulong()
+assert libc.pthread_create(ctypes.byref(thread), None, libc.accept, ctypes.c_void_p(server.fileno())) == 0
+"""
+SERVES = """
+import queue, socket, threading
+queue = queue.Queue()
+def serve():
+    server = socket.create_server(("127.0.0.1", 0))
+    while True:
+        queue.put(server.accept())
+threading.Thread(target=serve, daemon=True).start()
 """
 
 
@@ -246,14 +261,48 @@ CASES = [
     ("lock_in_a_file_called_like_the_debugger",
      "import sys; from pathlib import Path\nPath('pdb.py').write_text('import threading; threading.Event().wait()')\n"
      "sys.path.insert(0, ''); import pdb", WaitKind.THREAD, ""),
+    ("queue_that_a_server_in_a_thread_fills", SERVES + "queue.get()", WaitKind.SOCKET, "127.0.0.1:"),
+    ("queue_that_an_asynchronous_server_in_a_thread_fills",
+     "import asyncio, threading\nasync def serve():\n"
+     "    async with await asyncio.start_server(print, '127.0.0.1', 0) as server: await server.serve_forever()\n"
+     "threading.Thread(target=asyncio.run, args=(serve(),), daemon=True).start()\nthreading.Event().wait()",
+     WaitKind.SOCKET, "127.0.0.1:"),
+    ("lock_beside_a_server_of_pythons_own",
+     "import os, threading\nfrom multiprocessing.resource_sharer import DupFd\n"
+     "DupFd(os.dup(0))\nthreading.Event().wait()", WaitKind.THREAD, ""),
+    ("eventfd_beside_a_native_server", NATIVE_SERVER + "os.eventfd_read(os.eventfd(0))", WaitKind.UNKNOWN, ""),
+    ("lock_beside_a_native_server", NATIVE_SERVER + "threading.Event().wait()", WaitKind.THREAD, ""),
+    ("lock_of_the_script_beside_a_native_thread_that_sleeps",
+     NATIVE + "lock = threading.Lock(); lock.acquire(); lock.acquire()", WaitKind.UNKNOWN, ""),
+    ("lock_beside_a_thread_that_reads_keys",
+     "import os, pty, threading\n_, terminal = pty.openpty()\ndef keys(): os.read(terminal, 1)\n"
+     "threading.Thread(target=keys, daemon=True).start()\nthreading.Event().wait()", WaitKind.EVENT, "/dev/pts/"),
+    ("lock_that_an_alarm_ends",
+     "import signal, threading\nsignal.signal(signal.SIGALRM, lambda *_: 1 / 0); signal.alarm(600)\n"
+     "threading.Event().wait()", WaitKind.UNKNOWN, ""),
+    ("lock_in_a_script_that_runs_in_the_debugger",
+     "import runpy, sys\nopen('train.py', 'w').write('import threading; threading.Event().wait()')\n"
+     "sys.argv = ['pdb', '-c', 'c', 'train.py']; runpy.run_module('pdb', run_name='__main__')", WaitKind.THREAD, ""),
     ("process_shared_lock", "import multiprocessing as mp; l = mp.Lock(); l.acquire(); l.acquire()",
      WaitKind.THREAD, ""),
 ]  # fmt: skip
 
 
+def at_rest(pid: int) -> bool:
+    """Whether the main thread sleeps, and did not wake up between two looks."""
+    looks = []
+    for _ in range(2):
+        time.sleep(0.3)
+        status = _read(f"/proc/{pid}/status")
+        looks.append(re.findall(r"^(?:State:\s+S|voluntary_ctxt_switches:.*)", status, flags=re.MULTILINE))
+    return len(looks[0]) == 2 and looks[0] == looks[1]
+
+
 @pytest.mark.parametrize(("code", "kind", "target"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_a_wait_is_recognised(code: str, kind: WaitKind, target: str, tmp_path: Path) -> None:
     with process(code, tmp_path) as child:
+        if kind is WaitKind.UNKNOWN:  # as it also is while the process starts
+            wait_for(lambda: at_rest(child.pid), "the wait", 15)
         wait_for(lambda: (found := read(child.pid)).kind is kind and target in found.target, str(kind), 15)
 
 
@@ -266,6 +315,15 @@ def test_a_debugger_that_asks_for_input_is_one(tmp_path: Path) -> None:
     code = "import os, pdb, sys\nos.mkfifo('f')\nsys.stdin = os.fdopen(os.open('f', os.O_RDWR))\npdb.set_trace()\nx = 1"
     with process(code, tmp_path) as child:
         wait_for(lambda: read(child.pid).kind is WaitKind.DEBUGGER, "the debugger", 15)
+
+
+@pytest.mark.parametrize(("function", "debugged"), [("PyDB._do_wait_suspend", True), ("PyDBDaemonThread.run", False)])
+def test_only_what_an_ide_suspended_is_debugged(function: str, debugged: bool, tmp_path: Path) -> None:
+    """Its threads run beside each script that it started."""
+    with process("import threading; threading.Event().wait()", tmp_path) as child:
+        wait_for(lambda: at_rest(child.pid), "the wait", 15)
+        others = {child.pid + 1: PythonThread("ide", (Frame(function, "/ide/debugpy/_vendored/pydevd/pydevd.py", 1),))}
+        assert (wait_of(child.pid, others, _parents()).wait.kind is WaitKind.DEBUGGER) is debugged
 
 
 def test_a_process_that_a_debugger_holds_is_not_stopped(tmp_path: Path) -> None:
@@ -435,7 +493,7 @@ def test_names_are_cut_and_no_terminal_obeys_them(tmp_path: Path) -> None:
     (tmp_path / "7" / "fd").mkdir()
     (tmp_path / "7" / "fd" / "3").symlink_to("/dev/pts/" + "\x1b\n\u202e" * 60)
     found = wait_of(7, {}, {}, proc=tmp_path, machine="x86_64").wait
-    assert found.kind is WaitKind.TERMINAL
+    assert found.kind is WaitKind.EVENT
     assert found.target.isprintable()
     assert found.through == "\\x1b[2J"
     assert len(found.target) <= 256

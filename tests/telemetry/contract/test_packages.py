@@ -54,6 +54,24 @@ def test_backward_waits_for_peers_but_not_while_it_runs_code_of_the_script() -> 
             assert waits_for_peers(frames, device=device) is device, "any launch may wait for a device"
 
 
+@pytest.mark.parametrize(
+    ("function", "file"),
+    [
+        ("_DistWrapper.all_reduce", "distributed/checkpoint/utils.py"),
+        ("FileBaton.wait", "utils/file_baton.py"),
+        ("AsyncCompile.wait", "_inductor/async_compile.py"),
+        ("TuningProcess.recv", "_inductor/autotune_process.py"),
+    ],
+)
+def test_what_else_is_called_like_a_collective_in_torch_waits_for_no_peers(function: str, file: str) -> None:
+    """A checkpoint is written within the first; the others wait for a lock or for processes of the rank."""
+    within = Frame(function, f"/venv/lib/python3.11/site-packages/torch/{file}", 9)
+    assert (Path(torch.__path__[0]) / file).exists()
+    assert not waits_for_peers((Frame("fsync", "/srv/train.py", 1), within))
+    below = Frame("gather_object", "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 3)
+    assert waits_for_peers((below, within))
+
+
 def test_what_is_in_the_packages_is_known() -> None:
     found = {each.name + ("" if each.ispkg else ".py") for each in pkgutil.iter_modules(rankwatch.__path__)}
     assert found - {"__main__.py"} == RANKWATCH

@@ -19,7 +19,8 @@ spinning             ... but CPU time alone, at the same lines, on a GPU: a wait
 uninterruptible      state D over :data:`STILL_SECONDS`, with nothing moved
 may end              it waits for what may end by itself: a time, a child, an answer, a lock of another process
 still                over :data:`STILL_SECONDS` the same stack, no CPU time, no bytes and hardly a wake-up, and every
-                     thread and child that could wake it waits for another one of them
+                     thread and child that could wake it waits for another one of them; after :data:`LOOP_SECONDS` also
+                     beside children that work: they do so for someone else
 undecided            all else, and fewer looks; also where the kernel does not tell what it waits for
 ===================  ===================================================================================================
 
@@ -28,7 +29,7 @@ What follows where no limit was configured, from all live ranks together
 ===================  ===================================================================================================
 decision             if
 ===================  ===================================================================================================
-suspended            all ranks are stopped, as by a scheduler: never acted on
+suspended            all ranks are stopped, as by a scheduler or a person: never acted on
 stopped              a rank is stopped while another one was looked at and is not: proven
 busy                 a rank is busy: nothing, the others may wait for it, in whatever way
 debugged             a rank is in a debugger: never acted on
@@ -123,7 +124,8 @@ def of_stack(stack: RankStack) -> Proof | None:
     if kind in MAY_END:
         return Proof.MAY_END
     idle = IDLE * span + _MARGIN
-    rests = stands and max(usage.main_cpu, usage.child_cpu) <= idle and usage.wakeups <= 1 + WAKEUPS * span
+    alone = usage.child_cpu <= idle or _nothing_wakes(usage)
+    rests = stands and alone and usage.main_cpu <= idle and usage.wakeups <= 1 + WAKEUPS * span
     return Proof.STILL if rests and kind in WAKES_NOTHING else Proof.UNDECIDED
 
 
@@ -145,7 +147,7 @@ def _works(stack: RankStack, usage: Usage, span: float) -> Proof | None:
     if _moved(usage):
         return Proof.BUSY
     worked = usage.child_cpu + usage.child_delay >= WORK * span
-    if worked or usage.arrives or usage.io_bytes >= WORK_BYTES * span:
+    if (worked or usage.arrives or usage.io_bytes >= WORK_BYTES * span) and not _nothing_wakes(usage):
         return Proof.BUSY
     if not _main_works(usage, span) and usage.cpu < WORK * span:
         return None
@@ -175,6 +177,15 @@ def _main_works(usage: Usage, span: float) -> bool:
     """
     rests = usage.main_cpu <= IDLE * span + _MARGIN
     return not rests and usage.main_cpu + usage.main_delay >= WORK * span
+
+
+def _nothing_wakes(usage: Usage) -> bool:
+    """Whether nothing that the process or its children do can wake the main thread, and it stood for long."""
+    return (
+        usage.wait is not None
+        and usage.wait.kind in WAKES_NOTHING
+        and min(usage.same_stack or 0.0, usage.same_functions or 0.0) >= LOOP_SECONDS
+    )
 
 
 def _unless_endless(usage: Usage) -> Proof:
@@ -239,10 +250,10 @@ def decide(columns: RankColumns, limits: RankLimits, stacks: Stacks, now: float)
 
     live = int(np.count_nonzero(live_R))
     if stopped := ranks(Proof.STOPPED):
-        if len(stopped) == live > 1:
+        if len(stopped) == live:
             return Decision(Proof.SUSPENDED, stopped)
         others = np.count_nonzero(seen_R) - len(stopped)
-        return Decision(Proof.STOPPED, stopped) if others or live == 1 else NOTHING
+        return Decision(Proof.STOPPED, stopped) if others else NOTHING
     for held in (Proof.BUSY, Proof.DEBUGGED):
         if found := ranks(held):
             return Decision(held, found)

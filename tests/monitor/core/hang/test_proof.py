@@ -50,6 +50,11 @@ def judged(usage: Usage | None, frames: tuple[Frame, ...] = LOADING, **changes: 
         (replace(STILL, cpu=6.0), Proof.BUSY),
         (replace(STILL, child_cpu=2.0), Proof.BUSY),
         (replace(STILL, child_cpu=0.5), Proof.UNDECIDED),
+        (replace(STILL, child_cpu=9.0, same_stack=310.0, same_functions=310.0), Proof.STILL),
+        (replace(STILL, io_bytes=1 << 20, same_stack=310.0, same_functions=310.0), Proof.STILL),
+        (replace(STILL, child_cpu=9.0, same_stack=2.0, same_functions=310.0), Proof.BUSY),
+        (replace(SLEEPS, child_cpu=9.0, same_stack=310.0, same_functions=310.0), Proof.BUSY),
+        (replace(UNSEEN, io_bytes=1 << 20, same_stack=310.0, same_functions=310.0), Proof.BUSY),
         (replace(STILL, child_cpu=0.5, child_delay=3.0), Proof.BUSY),
         (replace(STILL, main_cpu=0.5, main_delay=3.0), Proof.BUSY),
         (replace(STILL, main_cpu=0.1, main_delay=3.0), Proof.STILL),
@@ -349,6 +354,13 @@ def test_ranks_that_are_all_stopped_are_suspended_and_never_restarted() -> None:
     assert "incident_opened" in [notice.body["event"] for notice in new_notices(scene.job, announced, scene.now)]
     scene.resume().run(5)
     assert scene.incident.outcome == "the ranks went on by themselves"
+
+
+def test_the_only_rank_is_suspended_as_all_are() -> None:
+    scene = trained(ranks=1).stall().until_found()
+    watched(scene, {}, 300, state=ProcessState.STOPPED)
+    assert (scene.incident.confirmed, scene.incident.proof) == (False, "suspended")
+    assert not scene.directives(DirectiveKind.RESTART)
 
 
 def test_a_rank_in_a_debugger_is_said_and_never_restarted() -> None:
