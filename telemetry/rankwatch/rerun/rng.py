@@ -16,7 +16,7 @@ def capture() -> dict[str, Any]:
     if (numpy := sys.modules.get("numpy")) is not None:
         # ``numpy.random`` is loaded lazily, possibly first by the step itself.
         found = numpy.random.get_state()
-        # Loading an array of NumPy from a checkpoint can run code.
+        # As numbers: torch loads no array of NumPy with weights_only=True.
         state["numpy"] = tuple(each.tolist() if isinstance(each, numpy.ndarray) else each for each in found)
     if (torch := _torch()) is not None:
         state["torch"] = torch.get_rng_state()
