@@ -33,6 +33,40 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--turns", type=int, default=1, help="run a share of the files with long tests, by the commit")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the long tests whose turn it is not; tests/trust/ has a turn of its own for each script."""
+    turns = config.getoption("--turns")
+    if turns == 1:
+        return
+    from support.turns import in_turn, turn_of_commit
+
+    taking = [item for item in items if item.get_closest_marker("long") and item.path.parent.name != "trust"]
+    files = in_turn({str(item.path) for item in taking}, turns, turn_of_commit(turns))
+    left_out = {item for item in taking if str(item.path) not in files}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+class _Failures:
+    """Prints the name of a test that fails at once: a run that is ended by its limit prints nothing else about it."""
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self._reporter = reporter
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and self._reporter.verbosity <= 0:
+            self._reporter.write_line(f" {report.when} of {report.nodeid} failed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if reporter := config.pluginmanager.get_plugin("terminalreporter"):
+        config.pluginmanager.register(_Failures(reporter))
+
+
 @pytest.fixture(autouse=True)
 def _unused_logger() -> None:
     """The product's logger as it is on import: a launcher that ran in this process has kept its lines from pytest."""

@@ -17,6 +17,7 @@ from support.described import described
 from support.launcher import AT_WORK, PlayedLauncher
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import add_kernels, add_window, rank_report, reports_of_all
+from support.turns import turn_of_commit
 
 LEFT_OUT: Final = r"/events$|^/metrics$"
 """Streams have no end, and promtool judges what stands in the metrics."""
@@ -101,6 +102,5 @@ def test_answers_are_as_described(monitor: RunningMonitor) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("number", range(2))
-def test_answers_are_as_described_for_long(monitor: RunningMonitor, number: int) -> None:
-    drive(monitor, 40, number)
+def test_answers_are_as_described_for_long(monitor: RunningMonitor) -> None:
+    drive(monitor, 40, turn_of_commit(1000))

@@ -6,29 +6,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
 
 import pytest
 
 from support.forked_ranks import run_command
+from support.turns import turn_of_commit
 from trust.runner import run
 from trust.scripts import AT_FAULT, HERE, KINDS, PROVABLE_AFTER, REPEATS, Script, scripts
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 TURNS = 24
-
-
-def turn_of_commit() -> int:
-    """It differs between commits and is the same for all runs of one; 0 where there is no git."""
-    try:
-        found = subprocess.run(["git", "-C", HERE, "rev-parse", "HEAD"], capture_output=True, text=True)
-    except FileNotFoundError:
-        return 0
-    return int(found.stdout, 16) % TURNS if found.returncode == 0 else 0
-
-
-TURN = int(os.environ.get("TRUST_TURN", turn_of_commit()))
+TURN = int(os.environ.get("TRUST_TURN", turn_of_commit(TURNS)))
 TOO_LONG = ("sick/infinite_loop",)
 """It takes eight minutes."""
 
