@@ -91,9 +91,9 @@ class Outcome:
 
     @classmethod
     def read(cls, path: Path) -> Outcome | None:
-        """Read it back; None when the file is missing or holds no outcome."""
+        """Read it back; None when the file is missing, another user's, or holds no outcome."""
         try:
-            return read_text(cls, read_file(path))
+            return read_text(cls, read_file(path, own=True))
         except (OSError, ValueError):
             return None
 

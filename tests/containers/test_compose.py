@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 MONITOR, DEMO = "rankwatch-monitor:0.1.0", "rankwatch-demo:0.1.0"
 PROJECT = "rankwatch-test"
-PORTS = {"RANKWATCH_PORT": "21560", "PROMETHEUS_PORT": "21090", "ALERTMANAGER_PORT": "21093", "GRAFANA_PORT": "21300"}
+PORTS = {"RANKWATCH_PORT": "21560", "GRAFANA_PORT": "21300"}
 """Below 32768: above, outgoing connections of other processes take them."""
 TOKENS = {
     "RANKWATCH_TOKEN": "token-for-everything",
@@ -64,6 +64,11 @@ class Stack:
         answer = self.get("RANKWATCH_PORT", f"/api/v1{path}", TOKENS["RANKWATCH_READ_TOKEN"])
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+    def prometheus(self, path: str) -> Any:
+        """Ask Prometheus, which is not published, from within its container."""
+        program = ("wget", "-q", "-O", "-", f"http://127.0.0.1:9090/api/v1/{path}")
+        return json.loads(self.docker("exec", f"{PROJECT}-prometheus-1", *program))["data"]
 
     def job(self) -> dict[str, Any]:
         """The demo's job."""
@@ -144,15 +149,15 @@ def test_the_demo_hangs_is_found_by_its_stacks_and_resumes(stack: Stack) -> None
 
 def test_prometheus_scrapes_with_its_token_and_knows_alertmanager_and_the_rules(stack: Stack) -> None:
     def targets() -> list[str]:
-        return [t["health"] for t in stack.get("PROMETHEUS_PORT", "/api/v1/targets").json()["data"]["activeTargets"]]
+        return [each["health"] for each in stack.prometheus("targets")["activeTargets"]]
 
     wait_for(lambda: targets() == ["up"], "the monitor is scraped")
-    found = stack.get("PROMETHEUS_PORT", "/api/v1/alertmanagers").json()["data"]["activeAlertmanagers"]
+    found = stack.prometheus("alertmanagers")["activeAlertmanagers"]
     assert [each["url"] for each in found] == ["http://alertmanager:9093/api/v2/alerts"]
-    groups = stack.get("PROMETHEUS_PORT", "/api/v1/rules").json()["data"]["groups"]
+    groups = stack.prometheus("rules")["groups"]
     assert {rule["health"] for group in groups for rule in group["rules"]} <= {"ok", "unknown"}
-    query = "/api/v1/query?query=sum(rankwatch_job_restarts_total)"
-    wait_for(lambda: stack.get("PROMETHEUS_PORT", query).json()["data"]["result"], "the restart is in Prometheus", 120)
+    query = "query?query=sum(rankwatch_job_restarts_total)"
+    wait_for(lambda: stack.prometheus(query)["result"], "the restart is in Prometheus", 120)
 
 
 def test_secrets_stay_secret(stack: Stack) -> None:

@@ -105,6 +105,10 @@ def test_everything_is_published_on_loopback_only() -> None:
             assert re.fullmatch(r"127\.0\.0\.1:\$\{\w+:-(\d+)\}:\1", port), f"{name}: {port}"
 
 
+def test_what_asks_for_no_password_is_not_published() -> None:
+    assert {name for name, service in SERVICES.items() if "ports" in service} == {"monitor", "grafana", "collector"}
+
+
 def test_every_service_can_be_asked_how_it_is() -> None:
     assert {name for name, service in SERVICES.items() if "healthcheck" not in service} == set(ENGINELESS)
 

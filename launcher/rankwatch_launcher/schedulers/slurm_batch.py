@@ -27,6 +27,7 @@ import select
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -35,7 +36,7 @@ from typing import Any, Final
 
 from rankwatch.cli.parser import Parser
 from rankwatch.contract import env as environment
-from rankwatch.contract.files import read_file
+from rankwatch.contract.files import append, check_unshared, read_file
 from rankwatch.contract.messages import read
 from rankwatch.contract.text import decoded
 from rankwatch_launcher import procfs, retry_policy
@@ -305,13 +306,15 @@ class Batch:
         return 0
 
     def _chain(self, verdict: Again, info: JobInfo, excluded: Sequence[str], code: int) -> int:
-        script = self.history.folder / "script.sh"
-        slurm.run(slurm.batch_script(self._job, str(script)))
         env = slurm.environment_outside(self._env) | {ROOT: self._root}
         env.setdefault(environment.JOB_ID, self._root)
         name = self._env.get("SLURM_JOB_NAME", "")
-        words = [*([f"--job-name={name}"] if name else []), f"--chdir={Path.cwd()}", str(script), *info.arguments]
-        job = slurm.run(slurm.chain(self._job, info, excluded, words), env).strip().partition(";")[0]
+        named = [f"--job-name={name}"] if name else []
+        with tempfile.TemporaryDirectory(prefix="rankwatch.") as folder:  # sbatch reads the script before it returns
+            script = os.path.join(folder, "script.sh")
+            slurm.run(slurm.batch_script(self._job, script))
+            words = [*named, f"--chdir={Path.cwd()}", script, *info.arguments]
+            job = slurm.run(slurm.chain(self._job, info, excluded, words), env).strip().partition(";")[0]
         logger.info("job %s resumes: %s%s", job, verdict.reason, _without(excluded))
         return code
 
@@ -354,13 +357,12 @@ class LaunchHistory:
         """Create the folder, and remove outcomes of an earlier launch.
 
         Raises:
-            OSError: it cannot be created or written.
+            OSError: it cannot be created or written, or others than this user can write to it.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if (self.folder / LAUNCHES).exists():
-            self._lines()  # a pipe would be waited for
-        with (self.folder / LAUNCHES).open("a"):
-            pass
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_unshared(self.folder)
+        append(self.folder / LAUNCHES, "")
+        self._lines()  # too many are refused now
         self._take_outcomes()
 
     def outcome_pattern(self) -> str:
@@ -382,7 +384,7 @@ class LaunchHistory:
 
     def _lines(self) -> list[str]:
         try:
-            return read_file(self.folder / LAUNCHES, LARGEST_HISTORY, errors="replace").splitlines()
+            return read_file(self.folder / LAUNCHES, LARGEST_HISTORY, errors="replace", own=True).splitlines()
         except ValueError as error:
             raise OSError(errno.EFBIG, str(error), str(self.folder / LAUNCHES)) from None
 
@@ -402,10 +404,7 @@ class LaunchHistory:
             "counted": isinstance(verdict, Again) and verdict.counted,
             "reason": verdict.reason,
         }
-        with (self.folder / LAUNCHES).open("a") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())  # Slurm kills this process next
+        append(self.folder / LAUNCHES, json.dumps(line) + "\n")  # on disk: Slurm kills this process next
 
     def outcome(self, here: str) -> Outcome | None:
         """The launchers' outcomes combined; None: there are none. ``here`` is the node of the batch script."""

@@ -52,14 +52,14 @@ def install(app: FastAPI, counters: Counters) -> None:
 
     @app.exception_handler(StarletteHTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
-        detail = error.detail
+        detail, path = error.detail, request.scope["path"]
         if error.status_code not in (401, 403, 409):  # counted elsewhere; 409: nothing is wrong with the request
             counters.reject("unknown" if error.status_code == 404 else "bad_request")
         if error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "")
-            detail = f"{request.method} is not allowed at {request.url.path}; use {allowed}"
+            detail = f"{request.method} is not allowed at {path}; use {allowed}"
         if error.status_code == 404 and detail == "Not Found":
-            return problem(404, f"there is nothing at {request.url.path}", remedy="the API is described at /docs")
+            return problem(404, f"there is nothing at {path}", remedy="the API is described at /docs")
         return problem(error.status_code, str(detail), dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)

@@ -225,7 +225,7 @@ def session_routes(routes: APIRouter, tokens: TokenSource, sessions: Sessions, c
             max_age=LIFETIME,
             httponly=True,
             samesite="strict",
-            secure=request.url.scheme == "https",
+            secure=request.scope["scheme"] == "https",
         )
         response.headers["Cache-Control"] = "no-store"
 

@@ -1,7 +1,8 @@
 """Writes the flight recorder dumps of an incident as torch's own reader takes them.
 
 The reader (``torchfrtrace``, ``torch.distributed.flight_recorder.fr_trace``) takes pickles, which can run code. The
-monitor keeps JSON, and the pickles are made here, of plain data.
+monitor keeps JSON, and the pickles are made here, of plain data. Where somebody else could add or replace one, none is
+written: the reader takes every file whose name begins so.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from rankwatch.contract.files import check_own, check_unshared, replace_file
 from rankwatch.contract.flight import FILE, MAX_JSON, MAX_RANKS
 from rankwatch.contract.text import decoded
 
@@ -28,23 +30,28 @@ def write(archive: bytes, folder: Path, world_size: int) -> list[int]:
 
     Raises:
         ValueError: it is none.
-        OSError: a file cannot be written.
+        OSError: a file cannot be written, the folder holds other dumps, or another user could change them.
     """
-    found = []
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-            for each in opened.infolist()[:MAX_RANKS]:
-                name = _NAME.fullmatch(each.filename)
-                if name is None or each.file_size > MAX_JSON:
-                    continue
+            listed = ((_NAME.fullmatch(each.filename), each) for each in opened.infolist()[:MAX_RANKS])
+            found = {int(name[1]): each for name, each in listed if name and each.file_size <= MAX_JSON}
+            _prepare(folder, {f"{FILE}{rank}" for rank in found})
+            for rank, each in found.items():
                 with opened.open(each) as file:
                     recorded = as_torch_reads(decoded(file.read(MAX_JSON)), world_size)
-                folder.mkdir(parents=True, exist_ok=True)
-                (folder / f"{FILE}{name[1]}").write_bytes(pickle.dumps(recorded))
-                found.append(int(name[1]))
+                replace_file(folder / f"{FILE}{rank}", pickle.dumps(recorded))
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
         raise ValueError(f"the answer is no archive of dumps: {error}") from None
     return sorted(found)
+
+
+def _prepare(folder: Path, written: set[str]) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_own(folder)
+    check_unshared(folder)
+    if others := sorted({each.name for each in folder.glob(f"{FILE}*")} - written):
+        raise FileExistsError(f"it holds {others[0]}, which is not of this incident; name a new folder")
 
 
 def as_torch_reads(recorded: Any, world_size: int) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import os
+import pwd
 import secrets
 import shutil
 import stat
@@ -26,7 +28,7 @@ def find_program(name: str) -> str | None:
     return str(beside) if beside.exists() else shutil.which(name)
 
 
-def replace_file(path: Path, content: str | Iterable[str], *, sync: bool = False, mode: int = 0o666) -> None:
+def replace_file(path: Path, content: str | bytes | Iterable[str], *, sync: bool = False, mode: int = 0o666) -> None:
     """Write ``content`` to a temporary file beside ``path`` and rename it to ``path``.
 
     The temporary name is random and the file is created by this call, so that several processes may replace the same
@@ -38,8 +40,9 @@ def replace_file(path: Path, content: str | Iterable[str], *, sync: bool = False
     """
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(os.open(temporary, _NEW, mode), "w", encoding="utf-8") as file:
-            file.writelines((content,) if isinstance(content, str) else content)
+        with os.fdopen(os.open(temporary, _NEW, mode), "wb") as file:
+            parts = (content,) if isinstance(content, str | bytes) else content
+            file.writelines(part if isinstance(part, bytes) else part.encode() for part in parts)
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
@@ -87,18 +90,46 @@ def _is_wanted(about: os.stat_result, owner: int | None, *, pipe: bool) -> bool:
     return stat.S_ISREG(about.st_mode) and owner in (None, os.geteuid(), about.st_uid)
 
 
-def read_file(path: Path, most: int = LARGEST, *, errors: str = "strict", owner: int | None = None) -> str:
+def read_file(
+    path: Path, most: int = LARGEST, *, errors: str = "strict", owner: int | None = None, own: bool = False
+) -> str:
     """The text of a file that another user may have made, as :func:`opened`, and no larger than ``most`` bytes.
+
+    With ``own`` it is this user's, and no link.
 
     Raises:
         OSError: it cannot be read, or is no such file.
         ValueError: it is larger, or no text.
     """
-    with opened(path, owner) as file:
+    with opened(path, owner, follow=not own) as file:
+        if own:
+            _check_owner(path, os.fstat(file.fileno()))
         body = file.read(most + 1)
     if len(body) > most:
         raise ValueError(f"it is larger than {most} bytes")
     return body.decode(errors=errors)
+
+
+def append(path: Path, text: str) -> None:
+    """Append to a file of this user, made if missing, until the text is on disk; a link is not followed.
+
+    Raises:
+        OSError: it cannot be written, is no regular file, or another user's.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    with os.fdopen(descriptor, "a", encoding="utf-8") as file:
+        found = os.fstat(descriptor)
+        _check_owner(path, found)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _check_owner(path: Path, found: os.stat_result, *others: int) -> None:
+    if found.st_uid not in (os.geteuid(), *others):
+        raise PermissionError(f"{path} belongs to another user (uid {found.st_uid})")
 
 
 def tail(path: Path | str, most: int, begin: int = 0) -> str:
@@ -150,8 +181,7 @@ def private_folder(path: Path, *, create: bool = True) -> Path:
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(f"{path} is not a folder")
-    if found.st_uid != os.geteuid():
-        raise PermissionError(f"{path} belongs to another user (uid {found.st_uid})")
+    _check_owner(path, found)
     if found.st_mode & 0o077:
         raise PermissionError(f"{path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o}, not 0700)")
     return path
@@ -172,10 +202,32 @@ def check_own(path: Path) -> None:
             found = each.lstat()
         except (FileNotFoundError, NotADirectoryError):
             continue
-        if found.st_uid not in (0, os.geteuid()):
-            raise PermissionError(f"{each} belongs to another user (uid {found.st_uid})")
+        _check_owner(each, found, 0)
         if stat.S_ISDIR(found.st_mode) and found.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
             raise PermissionError(f"{each} can be written to by all users")
+
+
+def check_unshared(folder: Path) -> None:
+    """Check that no other user than root can make, remove or rename files in ``folder``, or has planted it.
+
+    A private group is no other user: it has this user's name and no other member, as in ``pam_umask`` (usergroups).
+
+    Raises:
+        OSError: it, or the link to it, belongs to another user, or others may write to it.
+    """
+    found = folder.stat()
+    for each in (folder.lstat(), found):
+        _check_owner(folder, each, 0)
+    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid)):
+        raise PermissionError(f"{folder} can be written to by other users (chmod go-w)")
+
+
+def _is_private(group: int) -> bool:
+    try:
+        name, about = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
+    except KeyError:  # a number without a name, as in containers
+        return False
+    return about.gr_name == name and {*about.gr_mem} <= {name}
 
 
 def state_folder(env: Mapping[str, str]) -> Path:

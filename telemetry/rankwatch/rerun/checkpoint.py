@@ -2,7 +2,8 @@
 
 The state differs between ranks: the rejected result, its device, random numbers and microbatches. It is packed into one
 tensor of bytes, which any checkpoint format can hold; Megatron's distributed format keeps plain values of the first
-rank only, so it is given a sharded object instead.
+rank only, so it is given a sharded object instead. The tensor is read as ``torch.load(..., weights_only=True)`` reads a
+file, so that such a checkpoint runs no code.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import io
 import logging
+import pickle
 import sys
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -78,7 +80,8 @@ def from_state_dict(state: dict[str, Any], rank: int) -> SavedRankState:
     """Read this rank's part of a checkpoint's state, of one rank or of all.
 
     Raises:
-        ValueError: this is not the state of a re-run state machine, or of a later version.
+        ValueError: this is not the state of a re-run state machine, or of a later version, or holds objects of classes
+            that were not allowed.
     """
     ranks = state.get("ranks") or [state]
     one = ranks[min(rank, len(ranks) - 1)]
@@ -136,17 +139,37 @@ def pack(state: Any) -> Any:
     torch: Any = sys.modules["torch"]
     buffer = io.BytesIO()
     torch.save(state, buffer)
+    if names := _not_allowed(buffer):
+        _log.warning("the re-run state can only be loaded after torch.serialization.add_safe_globals([%s])", names)
     return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
 
 
 def unpack(data: Any) -> Any:
-    """Return a packed state; CUDA tensors are placed on this process's current device."""
+    """Return a packed state; CUDA tensors are placed on this process's current device.
+
+    Raises:
+        ValueError: it holds objects of classes that were not allowed.
+    """
     torch: Any = sys.modules["torch"]
 
     def place(storage: Any, location: str) -> Any:
         return storage.cuda() if location.startswith("cuda") and torch.cuda.is_available() else storage
 
-    # Unpickled, since it may hold the user's objects; as trustworthy as the rest of the checkpoint.
     content = data.cpu().contiguous()
     written = ctypes.string_at(content.data_ptr(), content.numel())  # without numpy, which may not be installed
-    return torch.load(io.BytesIO(written), map_location=place, weights_only=False)
+    try:
+        return torch.load(io.BytesIO(written), map_location=place, weights_only=True)
+    except pickle.UnpicklingError as error:
+        if not (names := _not_allowed(io.BytesIO(written))):
+            raise
+        raise ValueError(
+            f"the checkpoint's re-run state holds {names}: if you trust it, call "
+            f"torch.serialization.add_safe_globals([{names}]) before load_state_dict()"
+        ) from error
+
+
+def _not_allowed(saved: io.BytesIO) -> str:
+    """What a saved state names besides tensors and plain values."""
+    torch: Any = sys.modules["torch"]
+    saved.seek(0)
+    return ", ".join(sorted(torch.serialization.get_unsafe_globals_in_checkpoint(saved)))

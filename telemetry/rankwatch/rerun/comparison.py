@@ -88,7 +88,9 @@ def snapshot(result: Any) -> Any:
         return type(result)(map(snapshot, result))
     if type(result) is dict:
         return {name: snapshot(value) for name, value in result.items()}
-    return result.detach().clone() if hasattr(result, "detach") else result
+    if hasattr(result, "detach"):
+        return result.detach().clone()
+    return result.item() if getattr(result, "shape", None) == () else result  # of NumPy: no checkpoint has its types
 
 
 def format_result(result: Any) -> str:

@@ -15,7 +15,9 @@ def capture() -> dict[str, Any]:
     state: dict[str, Any] = {"python": random.getstate()}
     if (numpy := sys.modules.get("numpy")) is not None:
         # ``numpy.random`` is loaded lazily, possibly first by the step itself.
-        state["numpy"] = numpy.random.get_state()
+        found = numpy.random.get_state()
+        # As numbers: torch loads no array of NumPy with weights_only=True.
+        state["numpy"] = tuple(each.tolist() if isinstance(each, numpy.ndarray) else each for each in found)
     if (torch := _torch()) is not None:
         state["torch"] = torch.get_rng_state()
         # Reading the state would initialize CUDA in a script that may never use it.

@@ -328,7 +328,8 @@ class RerunStateMachine:
         """Load a checkpoint's state, of one rank or of all; the next step is then a re-run if one is pending.
 
         Raises:
-            ValueError: this is not the state of a re-run state machine.
+            ValueError: this is not the state of a re-run state machine, or it holds objects of classes that were not
+                allowed by ``torch.serialization.add_safe_globals``.
         """
         if state_dict is None:
             return

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -312,3 +315,80 @@ def test_wrong_use_is_reported(
 def test_signals_are_named_as_sbatch_names_them() -> None:
     assert build_parser().parse_args(["batch", "--signal", "USR1"]).signal is signal.SIGUSR1
     assert build_parser().parse_args(["batch"]).signal is signal.SIGTERM
+
+
+# What others may have planted -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make files of the user nobody")
+def test_a_folder_that_another_user_has_planted_is_not_used(tmp_path: Path) -> None:
+    """A shared working directory has it before the job begins: its name is the job's number."""
+    folder, precious = tmp_path / "slurm-17.rankwatch", tmp_path / "precious"
+    folder.mkdir()
+    (folder / LAUNCHES).symlink_to(precious)
+    os.chown(folder, pwd.getpwnam("nobody").pw_uid, -1)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        LaunchHistory(folder).prepare()
+    assert not precious.exists()
+
+
+def test_the_folder_is_its_users_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        launches = LaunchHistory(tmp_path / "kept")
+        launches.prepare()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(launches.folder.stat().st_mode) == 0o700
+    launches.folder.chmod(0o777)
+    with pytest.raises(PermissionError, match="can be written to by other users"):
+        launches.prepare()
+
+
+def test_no_launch_is_written_through_a_link(tmp_path: Path) -> None:
+    launches, precious = LaunchHistory(tmp_path), tmp_path / "precious"
+    precious.write_text("keep\n")
+    (tmp_path / LAUNCHES).symlink_to(precious)
+    with pytest.raises(OSError, match="symbolic links"):
+        launches.prepare()
+    with pytest.raises(OSError, match="symbolic links"):
+        launches.record(None, 1, retry_policy.after(None, 1, False, 0, 2), {"job": "17"})
+    assert precious.read_text() == "keep\n"
+
+
+@pytest.mark.parametrize("how", ["link", "owner"])
+def test_an_outcome_that_another_user_has_planted_is_not_read(tmp_path: Path, how: str) -> None:
+    launches = LaunchHistory(tmp_path)
+    file = Path(launches.outcome_pattern().format(node="zz"))
+    Outcome(FINISHED, 0, complete=True).write(file)
+    if how == "link":
+        file.rename(tmp_path / "elsewhere")
+        file.symlink_to(tmp_path / "elsewhere")
+    elif os.geteuid() == 0:
+        os.chown(file, pwd.getpwnam("nobody").pw_uid, -1)
+    else:
+        pytest.skip("needs root, to make a file of the user nobody")
+    assert not launches.job_is_over("zz")
+    assert launches.outcome("n0") is None
+
+
+def test_the_script_of_the_next_job_is_nowhere_that_others_can_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    batch = a_batch(monkeypatch, tmp_path, "srun", Outcome(FAILED, 1), "")
+    submitted: list[tuple[str, int]] = []
+
+    def run(command: list[str], env: dict[str, str] | None = None) -> str:
+        script = Path(command[-1])
+        if command[0] == "scontrol":
+            script.write_text("#!/bin/sh")
+        else:
+            submitted.append((script.read_text(), stat.S_IMODE(script.parent.stat().st_mode)))
+            assert not script.is_relative_to(tmp_path)
+        return "18"
+
+    monkeypatch.setattr(slurm, "run", run)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    info = JobInfo.parse("JobId=17 JobState=RUNNING Command=(null)")
+    assert batch._chain(retry_policy.Again("again", True), info, [], 5) == 5
+    assert submitted == [("#!/bin/sh", 0o700)]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from fastapi import HTTPException, Request
 from google.rpc.status_pb2 import Status
+from starlette.datastructures import URL
 
-from rankwatch_monitor.http.auth import Grant, Scope, reader_of
+import rankwatch_monitor
+from rankwatch_monitor.http.auth import Grant, Scope, reader_of, require
+from rankwatch_monitor.ingest.limits import Counters
 from support.monitor_process import Api, RunningMonitor, running_monitor
 from support.otlp import PROTOBUF, body, rank_report
 
@@ -99,3 +108,41 @@ def test_a_token_that_is_bound_to_jobs_has_one_line_from_all_addresses() -> None
     bound, free = Grant(frozenset({Scope.READ}), "team", ("a-*",)), Grant(frozenset({Scope.READ}), "all")
     assert len({reader_of(bound, f"127.0.0.{last}") for last in range(9)}) == 1
     assert len({reader_of(each, f"127.0.0.{last}") for last in range(9) for each in (free, None)}) == 18
+
+
+class OldRequest(Request):
+    """A request of Starlette before 1.10, whose URL is what the client sent as ``Host``, and then the path."""
+
+    @property
+    def url(self) -> URL:
+        return URL(f"http://{self.headers['host']}{self.scope['path']}")
+
+
+@pytest.mark.parametrize("kind", [Request, OldRequest])
+@pytest.mark.parametrize("host", ["monitor:9560", "x/api/v1/jobs?", "x/api/v1/nodes/y?", "x/api/v1/nodes/y#"])
+def test_a_bound_token_opens_what_it_may_whatever_name_the_monitor_is_given(kind: type[Request], host: str) -> None:
+    bound = Grant(frozenset({Scope.CONTROL}), "team", ("team-*",))
+    tokens: Any = SimpleNamespace(any=True, grant_for=lambda _: bound)
+    sessions: Any = SimpleNamespace(grant_in=lambda _: None)
+    check = require(tokens, Scope.READ, Counters(), sessions)
+
+    def ask(path: str) -> None:
+        headers = [(b"host", host.encode()), (b"authorization", b"Bearer secret")]
+        given = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": headers}
+        asyncio.run(check(kind({**given, "scheme": "http", "server": ("127.0.0.1", 9560)})))
+
+    ask("/api/v1/nodes/n0")
+    for path in ("/api/v1/tokens", "/api/v1/audit", "/metrics"):
+        with pytest.raises(HTTPException, match="bound to jobs"):
+            ask(path)
+
+
+def test_nothing_of_the_monitor_reads_an_address_that_the_client_has_named() -> None:
+    read = [
+        f"{file.name}:{node.lineno}: {ast.unparse(node)}"
+        for file in Path(rankwatch_monitor.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_bytes()))
+        if isinstance(node, ast.Attribute) and node.attr in ("url", "base_url", "url_for")
+        if ast.unparse(node.value).rpartition(".")[2] in ("request", "websocket", "connection")
+    ]
+    assert read == []

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
+import pwd
+import stat
 import subprocess
 import sys
 import time
@@ -126,3 +129,43 @@ def test_a_dump_that_names_a_default_group_in_each_entry_takes_no_memory_for_eac
         tracemalloc.stop()
     assert len(found["pg_config"]) == 1_000
     assert found["pg_config"]["7"]["ranks"].endswith(", 99999]")
+
+
+EMPTY = archive({"trace_0.json": b"{}"})
+
+
+def test_a_dump_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("keep")
+    (tmp_path / "dumps").mkdir(mode=0o700)
+    (tmp_path / "dumps" / "trace_0").symlink_to(tmp_path / "precious")
+    assert write(EMPTY, tmp_path / "dumps", 1) == [0]
+    assert (tmp_path / "precious").read_text() == "keep"
+    assert pickle.loads((tmp_path / "dumps" / "trace_0").read_bytes()) == {}
+
+
+def test_dumps_are_written_into_a_folder_that_only_their_reader_can_change(tmp_path: Path) -> None:
+    """The reader unpickles each file of such a name that it finds there."""
+    before = os.umask(0)
+    try:
+        write(EMPTY, tmp_path / "dumps", 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "dumps").stat().st_mode) == 0o700
+    assert write(EMPTY, tmp_path / "dumps", 1) == [0], "again"
+    (tmp_path / "dumps" / "trace_evil").write_bytes(b"")
+    with pytest.raises(FileExistsError, match="holds trace_evil, which is not of this incident"):
+        write(EMPTY, tmp_path / "dumps", 1)
+    (tmp_path / "dumps" / "trace_evil").unlink()
+    for mode in (0o777, 0o1777):
+        (tmp_path / "dumps").chmod(mode)
+        with pytest.raises(PermissionError, match="can be written to by"):
+            write(EMPTY, tmp_path / "dumps", 1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a folder of the user nobody")
+@pytest.mark.parametrize("below", ["", "dumps"])
+def test_dumps_are_not_written_into_a_folder_of_another_user(tmp_path: Path, below: str) -> None:
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", pwd.getpwnam("nobody").pw_uid, -1)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        write(EMPTY, tmp_path / "theirs" / below, 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import secrets
 import stat
 import tempfile
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 
 from rankwatch.contract.files import (
+    append,
+    check_unshared,
     opened,
     private_folder,
     read_file,
@@ -169,3 +173,83 @@ def test_temporary_folders_are_apart_by_user_and_private(tmp_path: Path, monkeyp
     folder = temporary_folder("traces")
     assert folder == tmp_path / f"rankwatch.{os.geteuid()}" / "traces"
     assert {stat.S_IMODE(each.stat().st_mode) for each in (folder, folder.parent)} == {0o700}
+
+
+def test_bytes_are_written_as_they_are(tmp_path: Path) -> None:
+    replace_file(tmp_path / "file", b"\xff\n")
+    assert (tmp_path / "file").read_bytes() == b"\xff\n"
+
+
+@pytest.fixture
+def another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process is of another user than the one who made the files."""
+    uid = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+
+
+def test_a_file_is_appended_to_and_read_as_ones_own(tmp_path: Path) -> None:
+    for text in ("", "one\n", "two\n"):
+        append(tmp_path / "file", text)
+    assert read_file(tmp_path / "file", own=True) == "one\ntwo\n"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("plant", [os.mkfifo, os.mkdir, lambda path: os.symlink("victim", path)])
+def test_what_is_planted_in_place_of_a_file_is_neither_appended_to_nor_read(
+    tmp_path: Path, plant: Callable[[Path], None]
+) -> None:
+    plant(tmp_path / "file")
+    for use in (lambda path: append(path, "text"), lambda path: read_file(path, own=True)):
+        with pytest.raises(OSError):
+            use(tmp_path / "file")
+    assert [each.name for each in tmp_path.iterdir()] == ["file"], "no link was followed"
+
+
+@pytest.mark.usefixtures("another_user")
+def test_a_file_of_another_user_is_neither_appended_to_nor_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("theirs")
+    for use in (lambda path: append(path, "text"), lambda path: read_file(path, own=True)):
+        with pytest.raises(PermissionError, match="belongs to another user"):
+            use(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "theirs"
+
+
+OWN_NAME = pwd.getpwuid(os.geteuid()).pw_name
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "members", "shared"),
+    [
+        (0o700, "staff", [], False),
+        (0o755, "staff", [], False),
+        (0o775, "staff", [], True),
+        (0o1777, "staff", [], True),
+        (0o775, OWN_NAME, [OWN_NAME], False),
+        (0o775, OWN_NAME, ["mallory"], True),
+        (0o757, OWN_NAME, [], True),
+        (0o775, None, [], True),
+    ],
+)
+def test_a_folder_that_others_may_write_to_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, group: str | None, members: list[str], shared: bool
+) -> None:
+    def described(number: int) -> grp.struct_group:
+        if group is None:
+            raise KeyError(number)
+        return grp.struct_group((group, "x", number, members))
+
+    monkeypatch.setattr(grp, "getgrgid", described)
+    tmp_path.chmod(mode)
+    if shared:
+        with pytest.raises(PermissionError, match=r"written to by other users \(chmod go-w\)"):
+            check_unshared(tmp_path)
+    else:
+        check_unshared(tmp_path)
+
+
+@pytest.mark.usefixtures("another_user")
+def test_a_folder_of_another_user_is_shared(tmp_path: Path) -> None:
+    if os.stat(tmp_path).st_uid == 0:
+        os.chown(tmp_path, 12345, -1)
+    with pytest.raises(PermissionError, match="belongs to another user"):
+        check_unshared(tmp_path)

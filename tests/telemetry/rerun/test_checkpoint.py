@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from rankwatch.rerun import RerunState, RerunStateMachine, checkpoint
+from rankwatch.rerun import RerunDataIterator, RerunState, RerunStateMachine, checkpoint
 from telemetry.rerun.one_rank import Job, nan_in, resumed, validating
 
 
@@ -87,3 +91,54 @@ def test_a_rank_that_was_not_there_runs_the_step_with_the_others(monkeypatch: py
     assert machine.state is RerunState.WILL_RERUN_FROM_CHECKPOINT
     job = Job(machine, first=1)
     assert job.step() == (False, False, 0), "it has nothing to find out"
+
+
+class Command:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (self.command,)
+
+
+class Batch:
+    """A microbatch of a user's class."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def test_a_checkpoint_that_was_loaded_without_unpickling_runs_no_code(tmp_path: Path) -> None:
+    _, state = reproducible()
+    mine = checkpoint.unpack(state["sharded"])
+    state["sharded"] = checkpoint.pack({**mine, "beginning": Command(f"touch {tmp_path / 'ran'}")})
+    torch.save(state, tmp_path / "checkpoint")
+    loaded = torch.load(tmp_path / "checkpoint", weights_only=True)
+    with pytest.raises(ValueError, match=r"holds posix\.system: if you trust it"):
+        validating().load_state_dict(loaded)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_objects_of_a_class_are_loaded_once_it_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    packed = checkpoint.pack([Batch(3)])
+    name = f"{Batch.__module__}.Batch"
+    assert f"add_safe_globals([{name}])" in caplog.text, "said when it is saved"
+    with pytest.raises(ValueError, match=rf"call torch\.serialization\.add_safe_globals\(\[{name}\]\)"):
+        checkpoint.unpack(packed)
+    with torch.serialization.safe_globals([Batch]):
+        [batch] = checkpoint.unpack(packed)
+    assert batch.number == 3
+
+
+def test_a_result_that_is_a_number_of_numpy_is_loaded(caplog: pytest.LogCaptureFixture) -> None:
+    machine, data = validating(), RerunDataIterator(iter(range(9)))
+    while machine.should_run_forward_backward(data, 0):
+        next(data)
+        machine.validate_result(np.float32("nan"), np.isnan, "the loss is NaN")
+    assert machine.should_checkpoint_and_exit() == (True, True, 16)
+    again = validating(device="board B")
+    again.load_state_dict(machine.state_dict(data))
+    assert again.state is RerunState.WILL_RERUN_FROM_CHECKPOINT
+    assert "add_safe_globals" not in caplog.text

@@ -30,7 +30,7 @@ def test_the_state_survives_a_checkpoint() -> None:
     torch.save(rng.capture(), buffer)
     first = draw()
     buffer.seek(0)
-    rng.restore(torch.load(buffer, weights_only=False))
+    rng.restore(torch.load(buffer, weights_only=True))
     assert draw() == first
 
 

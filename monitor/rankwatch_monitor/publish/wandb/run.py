@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rankwatch.contract.files import check_own, replace_file
+from rankwatch.contract.files import check_own, check_unshared, replace_file
 from rankwatch_monitor.publish.snapshot import Snapshot
 from rankwatch_monitor.publish.wandb import rows as rows
 
@@ -81,7 +81,7 @@ def begin(where: Where, snapshot: Snapshot, since: float) -> JobRun:
     """Open or resume the run of a job. What ended before ``since`` (unix seconds) causes no alert.
 
     Raises:
-        PermissionError: another user may have written a file of settings that W&B reads.
+        PermissionError: another user may have written a file of settings that W&B reads, or may do so at any time.
         ValueError: this release of wandb may publish the command line.
     """
     _check_settings()
@@ -111,14 +111,17 @@ def begin(where: Where, snapshot: Snapshot, since: float) -> JobRun:
 
 
 def _check_settings() -> None:
-    for path in filter(os.path.lexists, map(Path, _READ_BY_WANDB)):
+    # One that is there is named before one that others could add.
+    for path in sorted(map(Path, _READ_BY_WANDB), key=os.path.lexists, reverse=True):
         try:
             check_own(path)
-            if path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                raise PermissionError(f"{path} can be written to by other users (chmod go-w)")
+            if os.path.lexists(path) and path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise PermissionError(f"{path.absolute()} can be written to by other users (chmod go-w)")
+            for folder in filter(os.path.lexists, dict.fromkeys((path.parent.absolute(), Path.cwd()))):
+                check_unshared(folder)
         except OSError as error:
             words = f"W&B would read {path.absolute()}, and so may send its key elsewhere: {error}"
-            raise PermissionError(f"{words}; remove it, or start the monitor in another folder") from None
+            raise PermissionError(f"{words}; mend that, or start the monitor in a folder of its user alone") from None
 
 
 class JobRun:

@@ -229,7 +229,7 @@ def test_settings_that_another_user_has_planted_are_not_read(folder: Path, name:
         begin(Where("p"), snapshot(scored(2), NOW), NOW)
     assert str(refused.value) == (
         f"W&B would read {file}, and so may send its key elsewhere: {planted} belongs to another user (uid {nobody}); "
-        "remove it, or start the monitor in another folder"
+        "mend that, or start the monitor in a folder of its user alone"
     )
 
 
@@ -238,6 +238,43 @@ def test_settings_that_another_user_has_planted_are_not_read(folder: Path, name:
 def test_settings_that_others_may_change_are_not_read(folder: Path, name: str, mode: int) -> None:
     settings_in(folder, name).chmod(mode)
     with pytest.raises(PermissionError, match="can be written to by other users"):
+        begin(Where("p"), snapshot(scored(2), NOW), NOW)
+
+
+@pytest.mark.parametrize("name", ["", "wandb", ".wandb"])
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o757])
+def test_where_others_may_add_settings_nothing_is_published(folder: Path, name: str, mode: int) -> None:
+    """Between the check and W&B's look; it is tried every minute."""
+    shared = folder / name
+    shared.mkdir(exist_ok=True)
+    shared.chmod(mode)
+    with pytest.raises(PermissionError, match=rf"{shared} can be written to by (other|all) users.* of its user alone"):
+        begin(Where("p"), snapshot(scored(2), NOW), NOW)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a folder of the user nobody")
+@pytest.mark.parametrize("name", ["", "wandb", ".wandb"])
+def test_where_another_user_may_add_settings_nothing_is_published(folder: Path, name: str) -> None:
+    theirs = folder / name
+    theirs.mkdir(exist_ok=True)
+    os.chown(theirs, pwd.getpwnam("nobody").pw_uid, -1)
+    with pytest.raises(PermissionError, match=f"{theirs} belongs to another user"):
+        begin(Where("p"), snapshot(scored(2), NOW), NOW)
+
+
+@SETTINGS
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_in_a_folder_of_ones_own_it_goes_on(folder: Path, name: str, mode: int) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    for each in (folder, (folder / name).parent):
+        each.chmod(mode)
+    with pytest.raises(ModuleNotFoundError):  # it goes on to the import
+        begin(Where("p"), snapshot(scored(2), NOW), NOW)
+
+
+def test_in_a_folder_of_root_it_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    with pytest.raises(ModuleNotFoundError):
         begin(Where("p"), snapshot(scored(2), NOW), NOW)
 
 
