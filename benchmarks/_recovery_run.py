@@ -24,7 +24,7 @@ import _service
 import _table  # noqa: F401 - adds tests/ to the path
 
 from rankwatch_launcher import procfs
-from support.processes import MARK, end_marked, marked
+from support import processes
 
 SCRIPT = Path(__file__).with_name("_recovery_ranks.py")
 LIMIT = 3.0
@@ -33,6 +33,11 @@ PATIENCE = 45.0
 """Seconds after which a job is not coming back; the slowest restart seen took 9."""
 START_SECONDS = 180.0
 """How long a job may take to come to train, which is no part of any figure."""
+MARK = "RECOVERY_BENCHMARK"
+"""The variable by which all that a run started is found, beside that of a test of the benchmark. A parked interpreter
+has no variable of Rankwatch before it becomes a rank, so this is none."""
+marked = functools.partial(processes.marked, variable=MARK)
+end_marked = functools.partial(processes.end_marked, variable=MARK)
 TUNED = "ft_launcher, 0.5 s"
 COLD, PREWARMED = "rankwatch --no-standby", "rankwatch --standby"
 FOREIGN = ("RANKWATCH_", "OTEL_", "TORCHELASTIC_", "PET_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "XDG_", "FT_")

@@ -14,11 +14,14 @@ from rankwatch import session
 from rankwatch.contract import env as environment
 from rankwatch.recording import sections
 from rankwatch.recording.shared_slots import (
+    ATTEMPT,
+    LOCAL_RANK,
     PHASE,
     PHASE_RUNNING,
     PHASE_SHUT_DOWN,
     STOP_PREEMPTS,
     STOP_STEP,
+    WORLD_SIZE,
     Slots,
     read,
 )
@@ -34,9 +37,10 @@ def test_the_launcher_reads_where_the_rank_is(slots_dir: Path) -> None:
     rankwatch.init(rank=5, local_rank=1, world_size=8, attempt=3)
     rankwatch.heartbeat()
     with rankwatch.section("forward"):
-        seen = read(Slots.open(slots_dir / "1.slots"))
+        seen, words = read(slots := Slots.open(slots_dir / "1.slots")), slots.words
     assert seen is not None
-    assert (seen.pid, seen.rank, seen.local_rank, seen.world_size, seen.attempt) == (os.getpid(), 5, 1, 8, 3)
+    place = (words[LOCAL_RANK], words[WORLD_SIZE], words[ATTEMPT])
+    assert (seen.pid, seen.rank, place) == (os.getpid(), 5, (1, 8, 3))
     assert (seen.beats, list(seen.open_sections), seen.phase) == (1, ["forward"], PHASE_RUNNING)
     rankwatch.shutdown()
     assert Slots.open(slots_dir / "1.slots").words[PHASE] == PHASE_SHUT_DOWN

@@ -45,7 +45,7 @@ LIBRARIES: Final = frozenset(
 """Packages whose threads wake nobody but who waits within them."""
 ELASTIC: Final = "/torch/distributed/elastic/"
 DEBUGGERS: Final = frozenset({PYTHON, "IPython", "ipdb", "pudb"})
-PROMPTS: Final = frozenset({"interaction", "_interaction", "prompt_for_code"})
+PROMPTS: Final = frozenset({"interaction", "prompt_for_code"})
 """Functions of theirs within which they wait for a command; the others of pdb are on the stack of all that it runs."""
 SUSPENDED: Final = "do_wait_suspend"
 """In pydevd, which IDEs put anywhere; its threads run beside each script that was started for debugging."""

@@ -212,7 +212,8 @@ def test_a_bad_call_is_answered_as_a_problem_and_changes_nothing(api: Api, job: 
     assert reported["status"] == answer.status_code
     assert reported["title"]
     assert reported["type"]
-    assert all(word in reported["detail"] for word in bad.words), reported["detail"][:1000]
+    said = f"{reported['detail']} {reported.get('remedy', '')}"
+    assert all(word in said for word in bad.words), said[:1000]
     assert len(reported["detail"]) < 1000, "an answer does not echo what was sent at length"
     assert state() == before
 

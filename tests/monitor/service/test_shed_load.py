@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from monitor.core.scene import Scene
 from monitor.ingest.otlp_requests import RANK_3, gauge, request_of
@@ -17,10 +19,17 @@ from rankwatch_monitor.http.auth import BoundSender, Grant, Scope, Tokens
 from rankwatch_monitor.http.fastlane.otlp import OtlpFastLane
 from rankwatch_monitor.ingest import admission
 from rankwatch_monitor.ingest.admission import AboveShare
+from rankwatch_monitor.ingest.routes import OtlpMiddleware
 from rankwatch_monitor.service.monitor import Monitor
 
 BODY = request_of(RANK_3, gauge("rankwatch.iteration", 7)).SerializeToString()
 PROTOBUF = {"content-type": "application/x-protobuf", "authorization": "Bearer secret"}
+
+
+def endpoints_of(app: FastAPI) -> Any:
+    """What answers requests with telemetry."""
+    (found,) = [each.kwargs["endpoints"] for each in app.user_middleware if each.cls is OtlpMiddleware]
+    return found
 
 
 class Loaded:
@@ -84,13 +93,13 @@ def test_one_sender_above_its_share_excuses_its_own_job_at_most(
 ) -> None:
     before = {name: job.silence_since for name, job in loaded.monitor.jobs.items()}
     refusal = AboveShare(429, "unavailable", "more than of all others", retry_after=2)
-    loaded.app.state.otlp.count_shed(refusal, {**PROTOBUF, **headers})
+    endpoints_of(loaded.app).count_shed(refusal, {**PROTOBUF, **headers})
     loaded.monitor.tick()
     assert {n for n, job in loaded.monitor.jobs.items() if job.silence_since > before[n]} == excused
 
 
 def test_the_fast_lane_excuses_the_same(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    lane = OtlpFastLane(loaded.app.state.otlp)
+    lane = OtlpFastLane(endpoints_of(loaded.app))
     monkeypatch.setattr(admission, "LATE", 600.0)
     lines = {**PROTOBUF, semconv.JOB_HEADER: "other", "host": "localhost", "content-length": str(len(BODY))}
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
@@ -142,7 +151,7 @@ def test_reports_of_a_token_that_is_bound_to_jobs_wait_in_a_line_of_their_own() 
         def grant_for(self, token: str) -> Grant | None:
             return named.get(token) or known.grant_for(token)
 
-    lane = OtlpFastLane(create_app(monitor, Known()).state.otlp)
+    lane = OtlpFastLane(endpoints_of(create_app(monitor, Known())))
 
     def line(**headers: str) -> str:
         lines = {**PROTOBUF, **headers, "host": "localhost", "content-length": str(len(BODY))}
