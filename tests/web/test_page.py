@@ -381,7 +381,7 @@ def test_a_job_of_another_monitor_stands_in_the_list_and_its_page_states_where_i
     script.add("own", ["running"] * 4)
     script.elsewhere["away"] = "job 'away' is held by monitor b at http://b:9560: ask there"
     page.goto(monitor_url)
-    row = page.get_by_role("listitem").filter(has_text="away")
+    row = page.locator(".jobs > li").filter(has_text="away")
     expect(row).to_contain_text("Owned by monitor b.")
     expect(page.get_by_role("heading", name="2 jobs, no trouble")).to_be_visible()
     row.get_by_role("link").click()

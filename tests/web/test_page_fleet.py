@@ -34,7 +34,7 @@ def test_jobs_in_trouble_stand_first_with_their_reason(page: Page, monitor_url: 
     script.add("ill", ["running"] * 4)
     script.hang("ill", 2, REASON)
     page.goto(monitor_url)
-    first = page.get_by_role("listitem").first
+    first = page.locator(".jobs > li").first
     expect(first).to_contain_text("hung")
     expect(first).to_contain_text(REASON)
     expect(page).to_have_title("hung: ill-name · Rankwatch")
@@ -99,7 +99,7 @@ def test_many_jobs_are_searched_filtered_and_sorted(page: Page, monitor_url: str
     script.jobs["run-2"] |= ended | {"advice": advised("Remove the cause")}
     page.goto(monitor_url)
     expect(page.get_by_role("heading", level=1)).to_have_text("1 needs you · 1 recovering")
-    rows = page.get_by_role("listitem")
+    rows = page.locator(".jobs > li")
     expect(rows.locator(".what > b")).to_have_text(["run-2-name", "run-1-name", "run-3-name", "run-0-name"])
     page.get_by_label("Sort by").select_option("lowest goodput")
     expect(rows.locator(".what > b")).to_have_text(["run-3-name", "run-2-name", "run-1-name", "run-0-name"])

@@ -65,8 +65,8 @@ def test_the_proposed_order_is_chosen_beforehand_unless_it_waits_or_may_cost_all
 
 def test_the_headline_is_that_of_the_monitor_with_the_reason_below(page: Page, monitor_url: str, hung: Script) -> None:
     page.goto(monitor_url)
-    expect(page.get_by_role("listitem").first).to_contain_text(HEADLINE)
-    page.get_by_role("listitem").first.get_by_role("link", name=HEADLINE).click()
+    expect(page.locator(".jobs > li").first).to_contain_text(HEADLINE)
+    page.locator(".jobs > li").first.get_by_role("link", name=HEADLINE).click()
     expect(page.get_by_role("heading", name=HEADLINE)).to_be_visible()
     expect(page.locator(".verdict .row")).to_contain_text("since ")
 
