@@ -88,7 +88,7 @@ def bare(tmp_path: Path) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_wheel_without_a_page_is_not_built(bare: Path, tmp_path: Path) -> None:
     """npm's registry is out of reach: the build ends with what to do, and no wheel is left."""
     made = run(
@@ -104,7 +104,7 @@ def test_a_wheel_without_a_page_is_not_built(bare: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_page_and_manual_are_built_with_what_pip_fetches_where_the_machine_has_nothing(
     bare: Path, tmp_path: Path
 ) -> None:
@@ -118,7 +118,7 @@ def test_page_and_manual_are_built_with_what_pip_fetches_where_the_machine_has_n
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_wheel_without_a_manual_is_built_only_on_request(bare: Path, built: dict[str, Path], tmp_path: Path) -> None:
     """Without build isolation MkDocs may be absent: the build states the remedy, and the switch leaves it out."""
     python = built["wheel"].parent / "env" / "bin" / "python"  # has hatchling and no MkDocs
@@ -136,7 +136,7 @@ def test_a_wheel_without_a_manual_is_built_only_on_request(bare: Path, built: di
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_an_editable_install_builds_neither_page_nor_manual(bare: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
@@ -152,7 +152,7 @@ def test_an_editable_install_builds_neither_page_nor_manual(bare: Path, tmp_path
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_wheel_has_page_and_manual_and_not_their_sources(built: dict[str, Path]) -> None:
     assert built["wheel"].stat().st_size < 4_000_000
     names = zipfile.ZipFile(built["wheel"]).namelist()
@@ -176,7 +176,7 @@ def test_the_wheel_has_page_and_manual_and_not_their_sources(built: dict[str, Pa
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_wheel_serves_page_and_manual_without_torch(installed: Path, tmp_path: Path) -> None:
     assert run(installed / "python", "-c", "import torch").returncode != 0
     ready = tmp_path / "ready.json"
@@ -198,7 +198,7 @@ def test_the_wheel_serves_page_and_manual_without_torch(installed: Path, tmp_pat
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("part", ["page", "manual"])
 def test_doctor_knows_page_and_manual_and_when_they_are_missing(installed: Path, part: str) -> None:
     def found() -> dict[str, str]:
@@ -216,7 +216,7 @@ def test_doctor_knows_page_and_manual_and_when_they_are_missing(installed: Path,
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_command_states_what_is_missing(installed: Path) -> None:
     printed = run(installed / "rankwatch", "run", "train.py")
     assert printed.returncode == 2

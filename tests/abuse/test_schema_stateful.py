@@ -124,7 +124,7 @@ def test_every_accepted_order_and_change_is_in_the_audit_log(monitor: RunningMon
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("scope", TOKENS)
 def test_the_same_for_long(monitor: RunningMonitor, scope: str) -> None:
     with Api(monitor.url, TOKENS["control"]) as api:

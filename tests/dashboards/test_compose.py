@@ -303,7 +303,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_image_s_monitor_starts_without_torch_and_is_healthy(image: Path, tmp_path: Path) -> None:
     reported = dict(instructions(ROOT / "docker" / "Dockerfile"))
     command = [*json.loads(reported["ENTRYPOINT"]), *json.loads(reported["CMD"])]

@@ -86,7 +86,7 @@ def test_a_finished_job_is_not_run_again(submit: Submit, tmp_path: Path) -> None
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_node_that_is_dead_does_not_hold_the_others_after_the_end(
     submit: Submit, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -253,7 +253,7 @@ def listens(pid: int, port: int) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_training_on_two_nodes_ends_and_is_never_run_again(train: Train) -> None:
     job = train("requeue.sbatch", "--steps", "40")
     assert job.ended()["JobState"] == "COMPLETED", job.printed()
@@ -265,7 +265,7 @@ def test_training_on_two_nodes_ends_and_is_never_run_again(train: Train) -> None
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_crash_of_a_rank_is_mended_within_the_job(train: Train) -> None:
     job = train("requeue.sbatch", "--steps", "40", inject="rank=1,step=30,kind=kill")
     facts = job.ended()
@@ -275,7 +275,7 @@ def test_a_crash_of_a_rank_is_mended_within_the_job(train: Train) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_launcher_that_is_lost_costs_a_retry_and_the_job_resumes(train: Train, tmp_path: Path) -> None:
     job = train("requeue.sbatch", "--steps", "200", "--log-every", "5", inject=SLOW)
     job.until_printed("step 24:")
@@ -290,7 +290,7 @@ def test_a_launcher_that_is_lost_costs_a_retry_and_the_job_resumes(train: Train,
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("example", ["requeue.sbatch", "chain.sbatch"])
 def test_a_signal_before_the_limit_has_the_ranks_save_and_the_job_resume(
     train: Train, cluster: Cluster, tmp_path: Path, example: str
@@ -312,7 +312,7 @@ def test_a_signal_before_the_limit_has_the_ranks_save_and_the_job_resume(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_time_limit_itself(train: Train) -> None:
     job = train("requeue.sbatch", "--steps", "900", options=("--time=2", "--signal=B:TERM@60"), inject=SLOW)
     facts = job.ended(550)
@@ -326,7 +326,7 @@ def test_the_time_limit_itself(train: Train) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_spare_node_takes_the_place_of_one_that_is_lost(train: Train) -> None:
     job = train("spares.sbatch", "--steps", "60", "--log-every", "5", inject=SLOW)
     printed = job.until_printed("step 24:")
