@@ -161,8 +161,8 @@ def wait_of(
     search = _Search(proc, calls, pid, threads, parents, frozenset(of_job) - {pid}, entered, device)
     try:
         found = search.thread(pid, pid, "") or search.last
-        woken = search.may_be_woken(main) or procfs.catches(pid, signal.SIGALRM)  # a time limit raises in its handler
-        found = found or Wait(WaitKind.UNKNOWN if woken else WaitKind.THREAD)
+        alarm = procfs.caught_in(procfs.text(proc / str(pid) / "status"), signal.SIGALRM)  # its handler may raise
+        found = found or Wait(WaitKind.UNKNOWN if alarm or search.may_be_woken(main) else WaitKind.THREAD)
     except (_TooMuchError, RecursionError):  # the latter: a long line of children, each of which waits for the next
         return Found(Wait(WaitKind.UNKNOWN))
     return Found(found.bounded(), search.socket)

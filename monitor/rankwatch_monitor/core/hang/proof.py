@@ -19,9 +19,9 @@ spinning             ... but CPU time alone, at the same lines, on a GPU: a wait
 uninterruptible      state D over :data:`STILL_SECONDS`, with nothing moved
 may end              it waits for what may end by itself: a time, a child, an answer, a lock of another process
 still                over :data:`STILL_SECONDS` the same stack, no CPU time, no bytes and hardly a wake-up, and every
-                     thread and child that could wake it waits for another one of them; after :data:`LOOP_SECONDS` also
-                     beside children that work: they do so for someone else
-undecided            all else, and fewer looks; also where the kernel does not tell what it waits for
+                     thread and child that could wake it waits for another one of them
+undecided            all else, and fewer looks; also where the kernel does not tell what it waits for, and where for
+                     :data:`LOOP_SECONDS` only children worked or bytes moved, which could not wake it
 ===================  ===================================================================================================
 
 What follows where no limit was configured, from all live ranks together
@@ -124,8 +124,7 @@ def of_stack(stack: RankStack) -> Proof | None:
     if kind in MAY_END:
         return Proof.MAY_END
     idle = IDLE * span + _MARGIN
-    alone = usage.child_cpu <= idle or _nothing_wakes(usage)
-    rests = stands and alone and usage.main_cpu <= idle and usage.wakeups <= 1 + WAKEUPS * span
+    rests = stands and max(usage.main_cpu, usage.child_cpu) <= idle and usage.wakeups <= 1 + WAKEUPS * span
     return Proof.STILL if rests and kind in WAKES_NOTHING else Proof.UNDECIDED
 
 
@@ -147,8 +146,8 @@ def _works(stack: RankStack, usage: Usage, span: float) -> Proof | None:
     if _moved(usage):
         return Proof.BUSY
     worked = usage.child_cpu + usage.child_delay >= WORK * span
-    if (worked or usage.arrives or usage.io_bytes >= WORK_BYTES * span) and not _nothing_wakes(usage):
-        return Proof.BUSY
+    if worked or usage.arrives or usage.io_bytes >= WORK_BYTES * span:
+        return Proof.UNDECIDED if _nothing_wakes(usage) else Proof.BUSY
     if not _main_works(usage, span) and usage.cpu < WORK * span:
         return None
     if usage.gpu and usage.same_stack is not None:
